@@ -124,4 +124,38 @@ json.dump(tokenizer, open(sys.argv[1], "w"))
 PYTHON
 generate --draft "$folder/other" && fail "a draft with other tokens is accepted"
 grep -q "the draft model's tokens differ from the model's" "$folder/err" || fail "$(cat "$folder/err")"
+# Beams: all answers with their scores, the best one as the text.
+generate --json --beams 3 --length-penalty 0.5 --early-stopping never --max-new-tokens 6 || fail "$(cat "$folder/err")"
+python3 - "$folder/out" <<'PYTHON' || fail "--beams: $(cat "$folder/out")"
+import json, sys
+completion = json.load(open(sys.argv[1]))["completions"][0]
+beams = completion["beams"]
+scores = [beam["score"] for beam in beams]
+assert len(beams) == 3 and scores == sorted(scores, reverse=True) and scores[0] < 0, scores
+assert beams[0]["text"] == completion["text"] and beams[0]["token_ids"] == completion["token_ids"], completion
+assert len({tuple(beam["token_ids"]) for beam in beams}) == 3, beams
+PYTHON
+[ "$(text --beams 1)" = "$plain" ] || fail "--beams 1: $(cat "$folder/out")"
+refused "are about --beams N" --length-penalty 2
+refused "expected yes, no or never" --beams 2 --early-stopping soon
+refused "leave one out" --beams 2 --draft-ngrams 2
+refused "leave one out" --beams 2 --prompt-cache "$folder/prompt.cache"
+"$anyaccel" generate --model "$folder" --prompt a --beams 2 --top-p 0.5 >"$folder/out" 2>"$folder/err" &&
+  fail "beams that are drawn are accepted"
+grep -q "searches for the most likely answer" "$folder/err" || fail "$(cat "$folder/err")"
+generate --beams 2 --grammar "$folder/list.gbnf" && fail "beams in a grammar are accepted"
+grep -q "a grammar too, which it cannot go with" "$folder/err" || fail "$(cat "$folder/err")"
+# A prompt that is kept in a file gives the same text, and is not run again.
+whole=$(text --deterministic)
+for run in first second; do
+  [ "$(text --deterministic --prompt-cache "$folder/prompt.cache")" = "$whole" ] || fail "--prompt-cache, $run run"
+done
+generate --json --prompt-cache "$folder/prompt.cache" || fail "$(cat "$folder/err")"
+grep -Eq '"prompt_tokens": ?1[,}]' "$folder/out" || fail "the prompt was run again: $(cat "$folder/out")"
+refused "leave one out" --prompt-cache "$folder/prompt.cache" --draft-ngrams 2
+refused "is for one prompt" --prompt-cache "$folder/prompt.cache" --prompt b
+echo notes >"$folder/notes"
+generate --prompt-cache "$folder/notes" && fail "a file of another kind is accepted"
+grep -q "this is not a prompt cache of anyaccel" "$folder/err" || fail "$(cat "$folder/err")"
+[ "$(cat "$folder/notes")" = notes ] || fail "a file of another kind was written to"
 echo "generation_settings: ok"

@@ -11,9 +11,11 @@
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
+#include "anyaccel/llm/session.h"
 #include "anyaccel/llm/text_generation.h"
 #include "llm/model_fixtures.h"
 #include "llm/test_directory.h"
+#include "llm/thread_ranks.h"
 
 namespace anyaccel::llm {
 namespace {
@@ -111,12 +113,61 @@ TEST_F(PromptCaches, FilesThatDoNotBelongAreRefusedAndKept) {
     EXPECT_EQ(testing::read_text(file_), bytes);
   };
   expect("a text of mine\n", "this is not a prompt cache of anyaccel");
+  std::string other_version = good;
+  other_version[std::string("anyaccel prompt cache ").size()] = '2';
+  expect(other_version, "was written by another version of anyaccel");
+  expect(good + "x", "the prompt cache is damaged");
   expect("", "this is not a prompt cache of anyaccel");
   expect(good.substr(0, 30), "the prompt cache is damaged");
   expect(good.substr(0, good.size() - 1), "the prompt cache is damaged");
   std::string flipped = good;
   flipped[flipped.size() - 100] = static_cast<char>(flipped[flipped.size() - 100] ^ 1);
   expect(flipped, "the prompt cache is damaged");
+}
+
+// Nothing is allocated for what a header promises.
+TEST_F(PromptCaches, HugeFilesAreRefusedUnread) {
+  TextGenerator generator = load();
+  GenerateOptions kept = options(generator);
+  kept.prompt_cache = file_;
+  generator.generate(std::vector<std::string>{"Once upon a time"}, kept);
+  std::filesystem::resize_file(file_, uintmax_t{1} << 40);  // sparse
+  EXPECT_NE(message(generator, kept).find("the prompt cache is damaged"), std::string::npos);
+}
+
+TEST_F(PromptCaches, KindsOfCachesAndAdaptersHaveFilesOfTheirOwn) {
+  TextGenerator generator = load();
+  GenerateOptions kept = options(generator);
+  kept.prompt_cache = file_;
+  generator.generate(std::vector<std::string>{"Once upon a time"}, kept);
+  kept.cache = CacheType::Int8;
+  EXPECT_NE(message(generator, kept).find("made with another model, adapter, dtype or kind of cache"),
+            std::string::npos);
+  const std::string data = ANYACCEL_TEST_DATA;
+  const std::string plain = model_identity(data + "/models/llama_gqa", "", "fp32");
+  EXPECT_EQ(plain, model_identity(data + "/models/llama_gqa", "", "fp32"));
+  EXPECT_NE(plain, model_identity(data + "/models/llama_gqa", data + "/adapters/llama_rslora", "fp32"));
+}
+
+TEST_F(PromptCaches, ModelsOverRanksAndWithPositionsOfTheirLengthAreRefused) {
+  const auto refused = [](const std::shared_ptr<const Model>& model) {
+    SessionOptions options;
+    options.context = 16;
+    Session session(model, options);
+    EXPECT_THROW(session.token_cache_bytes(), NotImplementedError);
+    EXPECT_THROW(session.cache_contents(0, 1), NotImplementedError);
+  };
+  refused(Model::load(std::string(ANYACCEL_TEST_DATA) + "/models/llama_dynamic"));
+  if (!get_accelerator()->is_host_coherent()) return;
+  anyaccel::testing::run_ranks(2, [&](const std::shared_ptr<comm::ProcessGroup>& group) {
+    LoadOptions options;
+    options.group = group;
+    TextGenerator generator = TextGenerator::load(stories, options);
+    GenerateOptions kept = generator.default_options();
+    kept.prompt_cache = file_;
+    EXPECT_THROW(generator.generate(std::vector<std::string>{"a"}, kept), NotImplementedError);
+  });
+  EXPECT_FALSE(std::filesystem::exists(file_));
 }
 
 TEST_F(PromptCaches, RefuseWhatTheyAreNotFor) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "anyaccel/llm/beam_settings.h"
 #include "anyaccel/llm/token_rules.h"
 
 namespace anyaccel::llm {
@@ -29,6 +30,8 @@ struct GenerationConfig {
   std::optional<int64_t> max_new_tokens;
   std::optional<int64_t> max_length;  // of prompt and answer together; used if max_new_tokens is not set
   std::vector<std::string> stop_strings;
+  // For GenerateOptions::beams, which default_options() leaves empty; one beam, as the field num_beams has no effect.
+  BeamSettings beams;
   TokenRules rules;  // without eos_token_ids, max_new_tokens and max_length of its own
 
   // One line for each field of the file that would change the text but is ignored, with the reason.

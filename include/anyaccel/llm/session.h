@@ -143,6 +143,13 @@ class Session {
   std::span<const int32_t> active() const noexcept;
   // Removes sequences: active()[i] continues if keep[i] is true.
   void retain(std::span<const bool> keep);
+  // Replaces the newest tokens and the sequences that they continue, as a search over several answers does: afterwards
+  // active()[i] is a sequence with the tokens of what was active()[parents[i]] before its newest token, and tokens[i]
+  // as its newest token. There may be more or fewer rows than before, up to SessionOptions::sequences; rows that are no
+  // parent end. The first child of a row stays in its sequence; for others, keys and values are copied on the device
+  // from where the two sequences differ. Call it after tokens(). Throws InvalidArgument for a row or token out of range,
+  // and if start() was given rules or penalties, which belong to sequences.
+  void continue_as(std::span<const int32_t> parents, std::span<const int32_t> tokens);
   // Runs the newest tokens and samples the next ones. Replays a captured step if the accelerator supports graphs,
   // implements every op itself, and get_compile_backend() is "graph". Does not wait for the device. Throws
   // InvalidArgument when a sequence is full.

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "anyaccel/llm/beam_settings.h"
 #include "anyaccel/llm/generation_config.h"
 #include "anyaccel/llm/grammar.h"
 #include "anyaccel/llm/model.h"
@@ -76,6 +77,10 @@ struct GenerateOptions {
   // Throws InvalidArgument together with reuse_cache, and for settings out of range; NotImplementedError for a model that
   // is split over ranks, or whose rope frequencies depend on a sequence's length.
   std::optional<Speculation> speculation;
+  // Answers are found by a beam search; Completion::beams has all of them. Rules and penalties are applied to the
+  // logarithms of probabilities, and the callback gets each answer as a whole. At least 2 beams. Throws InvalidArgument
+  // together with a temperature, speculation, reuse_cache, prompt_cache, grammar or top_logprobs.
+  std::optional<BeamSettings> beams;
   // Not empty: a file for the keys and values of a single prompt. Those of the tokens that the prompt has in common with
   // the file's prompt are read from it; if it lacks the prompt's end (or does not exist), it is written with this
   // prompt's, as soon as they are computed. Only of generators that load() made. Throws CheckpointError for a file that
@@ -105,12 +110,23 @@ enum class FinishReason {
 // Returns "eos", "stop", "length" or "error".
 std::string_view finish_reason_name(FinishReason reason) noexcept;
 
+// An answer that a beam search has found.
+struct ScoredAnswer {
+  std::string text;
+  std::vector<int32_t> token_ids;
+  FinishReason finish_reason = FinishReason::Length;
+  float score = 0;  // see BeamSettings
+};
+
 struct Completion {
   std::string text;  // special tokens left out, a stop string and what follows it cut off
   std::vector<int32_t> prompt_ids;
   std::vector<int32_t> token_ids;  // generated, an end-of-sequence token included
   FinishReason finish_reason = FinishReason::Length;
   std::vector<TokenLogprobs> logprobs;  // of each of token_ids; only with GenerateOptions::top_logprobs
+  // Only with GenerateOptions::beams: the finished answers, as many as beams, the best first; the others of this struct
+  // are those of the first.
+  std::vector<ScoredAnswer> beams;
 };
 
 struct GenerateTimings {

@@ -18,6 +18,7 @@
 #include "anyaccel/llm/check_tensors.h"
 #include "anyaccel/llm/quantize.h"
 #include "anyaccel/llm/text_generation.h"
+#include "cli/commands/beam_options.h"
 #include "cli/commands/command_support.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/model_options.h"
@@ -37,6 +38,7 @@ struct Arguments {
   std::vector<std::string> stop;
   std::string dtype = "auto";
   SamplingOptions sampling;
+  BeamOptions beams;
   // Numbers are texts until check_numbers() has parsed them. If empty, the value comes from generation_config.json.
   std::optional<std::string> max_new_tokens;
   std::string context = "0";
@@ -82,6 +84,7 @@ void add_options(CommandLine& line, Arguments& arguments) {
       .type("N");
   line.add_option("--min-new-tokens", arguments.min_new_tokens, "No end-of-text token before so many tokens").type("N");
   arguments.sampling.add(line);
+  arguments.beams.add(line);
   line.add_option("--stop", arguments.stop, "End before this text; may be given several times").one_each();
   line.add_option("--dtype", arguments.dtype, "auto (as in the file where supported), fp32, bf16 or fp16")
       .show_default();
@@ -175,6 +178,11 @@ Numbers check_numbers(const Arguments& arguments) {
   }
   numbers.context = parse_integer("--context", arguments.context, 0, most);
   arguments.sampling.check();
+  arguments.beams.check(arguments.sampling);
+  if (arguments.beams.asked() && (numbers.speculation || !arguments.prompt_cache.empty() || numbers.top_logprobs)) {
+    throw UsageError(
+        "--beams does not go with --draft, --draft-ngrams, --prompt-cache or --top-logprobs; leave one out");
+  }
   for (const std::string& stop : arguments.stop) {
     if (stop.empty()) throw UsageError("--stop is empty; expected some text");
   }
@@ -199,6 +207,7 @@ llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers&
                                       const llm::TextGenerator& generator) {
   llm::GenerateOptions options = generator.default_options();
   arguments.sampling.apply(options, *generator.tokenizer());
+  arguments.beams.apply(options, generator.generation_config());
   if (numbers.max_new_tokens) {
     options.max_new_tokens = *numbers.max_new_tokens;
     options.max_length = 0;
@@ -256,6 +265,17 @@ JsonValue logprobs_json(const llm::Tokenizer& tokenizer, const llm::Completion& 
   return tokens;
 }
 
+JsonValue beams_json(const llm::Completion& completion) {
+  JsonValue beams = JsonArray();
+  for (const llm::ScoredAnswer& answer : completion.beams) {
+    beams.push_back({{"text", answer.text},
+                     {"finish_reason", llm::finish_reason_name(answer.finish_reason)},
+                     {"token_ids", answer.token_ids},
+                     {"score", answer.score}});
+  }
+  return beams;
+}
+
 JsonValue result_json(const Arguments& arguments, const std::vector<std::string>& prompts,
                       const llm::TextGenerator& generator, const llm::GenerateResult& result) {
   JsonValue completions = JsonArray();
@@ -269,6 +289,7 @@ JsonValue result_json(const Arguments& arguments, const std::vector<std::string>
     if (arguments.top_logprobs) {
       std::get<JsonArray>(completions.data).back()["logprobs"] = logprobs_json(*generator.tokenizer(), completion);
     }
+    if (!completion.beams.empty()) std::get<JsonArray>(completions.data).back()["beams"] = beams_json(completion);
   }
   const llm::GenerateTimings& timings = result.timings;
   return {{"model", arguments.model},

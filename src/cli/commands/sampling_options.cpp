@@ -90,6 +90,12 @@ void SamplingOptions::check() const {
   apply_numbers(unused);
 }
 
+bool SamplingOptions::draws() const {
+  llm::GenerateOptions options;
+  apply_numbers(options);
+  return options.sampling.temperature > 0.0f;
+}
+
 void SamplingOptions::apply(llm::GenerateOptions& options, const llm::Tokenizer& tokenizer) const {
   apply_numbers(options);
   options.grammar = grammar_;

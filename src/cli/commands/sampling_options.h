@@ -18,6 +18,8 @@ class SamplingOptions {
   // Call it after parsing; reads the files of --grammar and --json-schema. UsageError for a text that is not a number or is out of range, and for options that exclude
   // each other.
   void check() const;
+  // Returns whether the options ask for tokens to be drawn. After check().
+  bool draws() const;
   // Overrides those of `options` that were given; without --seed a new one is chosen. After check(). The tokenizer
   // splits bad words into tokens.
   void apply(llm::GenerateOptions& options, const llm::Tokenizer& tokenizer) const;

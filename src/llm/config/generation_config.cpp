@@ -32,6 +32,8 @@ constexpr std::string_view honoured[] = {"bos_token_id",
                                          "max_new_tokens",
                                          "max_length",
                                          "stop_strings",
+                                         "length_penalty",
+                                         "early_stopping",
                                          "sequence_bias",
                                          "bad_words_ids",
                                          "no_repeat_ngram_size",
@@ -48,8 +50,6 @@ constexpr std::string_view without_effect[] = {"_from_model_config",
                                                "pad_token_id",
                                                "decoder_start_token_id",
                                                "renormalize_logits",
-                                               "early_stopping",
-                                               "length_penalty",
                                                "low_memory",
                                                "use_cache",
                                                "cache_implementation",
@@ -84,9 +84,9 @@ struct Ignored {
 };
 constexpr double never = -1;
 constexpr Ignored warned_about[] = {
-    {"num_beams", 1, "beam search is not implemented, one answer is followed"},
-    {"num_beam_groups", 1, "beam search is not implemented"},
-    {"diversity_penalty", 0, "beam search is not implemented"},
+    {"num_beams", 1, "one answer is followed unless a beam search is asked for (--beams, GenerateOptions::beams)"},
+    {"num_beam_groups", 1, "groups of beams are not implemented"},
+    {"diversity_penalty", 0, "groups of beams are not implemented"},
     {"constraints", never, "constrained beam search is not implemented"},
     {"force_words_ids", never, "constrained beam search is not implemented"},
     {"penalty_alpha", 0, "contrastive search is not implemented"},
@@ -201,6 +201,16 @@ GenerationConfig read_generation(const JsonRef& root, std::string_view source, G
       for (size_t i = 0; i < value->size(); ++i) config.stop_strings.push_back((*value)[i].string());
     } else {
       config.stop_strings.push_back(value->string());
+    }
+  }
+  config.beams.length_penalty = number("length_penalty", -100.0, 100.0, 1.0);
+  if (const auto value = root.find("early_stopping")) {
+    if (value->is_bool()) {
+      config.beams.early_stopping = value->boolean() ? EarlyStopping::Yes : EarlyStopping::No;
+    } else if (value->string() == "never") {
+      config.beams.early_stopping = EarlyStopping::Never;
+    } else {
+      value->fail("true, false or \"never\"");
     }
   }
   read_rules(root, config.rules);

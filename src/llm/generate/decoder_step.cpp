@@ -153,6 +153,20 @@ std::vector<Tensor> DecoderStep::caches() const {
   return all;
 }
 
+void DecoderStep::copy_sequence(int32_t from, int32_t to, int64_t begin, int64_t end) {
+  if (dynamic_rope_) {
+    longest_[static_cast<size_t>(to)] = longest_[static_cast<size_t>(from)];
+    inv_freq_views_[static_cast<size_t>(to)].copy_from(inv_freq_views_[static_cast<size_t>(from)]);
+  }
+  if (begin >= end) return;
+  for (const auto* caches : {&key_cache_, &value_cache_}) {
+    for (const Tensor& cache : *caches) {
+      const auto part = [&](int32_t sequence) { return cache.select(0, sequence).slice(1, begin, end); };
+      ops_->copy(part(to), part(from));
+    }
+  }
+}
+
 void DecoderStep::set_sequence_length(int32_t sequence, int64_t length, bool restart) {
   if (!dynamic_rope_) return;
   // As in transformers, frequencies follow the longest length seen, starting from the trained one, and are recomputed

@@ -48,6 +48,8 @@ class DecoderStep {
   uint64_t cache_bytes() const noexcept;
   // Returns keys and values of each layer: [B, Hk, S, D] in the model's dtype, or bytes.
   std::vector<Tensor> caches() const;
+  // Copies keys and values of tokens [begin, end) from one sequence to another, and what depends on its length.
+  void copy_sequence(int32_t from, int32_t to, int64_t begin, int64_t end);
   // Returns whether the host reads results of a step to go on with it, so that the step cannot be captured.
   bool reads_back() const noexcept { return experts_ != nullptr; }
 

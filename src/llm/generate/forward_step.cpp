@@ -53,6 +53,7 @@ void Session::Impl::run(const TokenBatch& tokens, std::span<const int32_t> wante
     output == Output::Logits ? decoder.logits(out, chosen) : decoder.hidden_states(out, chosen);
   };
   renew_frequencies(tokens);
+  std::ranges::fill(common, 0);
   const size_t total = tokens.ids.size();
   const auto chunk = static_cast<size_t>(std::min(options.chunk, ids.numel()));
   size_t first_row = 0;

@@ -165,9 +165,8 @@ std::optional<PromptCache> read_prompt_cache(const std::string& path, std::strin
 }
 
 void write_prompt_cache(const std::string& path, const PromptCache& cache, std::string_view identity) {
-  const std::string header = json_text({{"model", std::string(identity)},
-                                        {"tokens", cache.tokens},
-                                        {"hash", Hash().add(cache.contents).text()}});
+  const std::string header = json_text(
+      {{"model", std::string(identity)}, {"tokens", cache.tokens}, {"hash", Hash().add(cache.contents).text()}});
   const uint64_t size = header.size();
   std::string bytes(magic);
   bytes.append(reinterpret_cast<const char*>(&size), sizeof size);

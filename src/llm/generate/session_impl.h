@@ -56,6 +56,8 @@ struct Session::Impl {
   Tensor forward(const TokenBatch& tokens, std::span<const int32_t> rows, Output output, Tensor& result, int64_t width);
   // Calls `use` with the first `tokens` tokens of each part of the cache of a sequence.
   void each_cache(int32_t sequence, int64_t tokens, const std::function<void(const Tensor&)>& use) const;
+  // Copies the tokens before `length` of a sequence to another one, as far as they differ.
+  void copy_sequence(int32_t from, int32_t to, int64_t length);
   void renew_frequencies(const TokenBatch& tokens);
   StepInput decode_input() const;
   // Returns whether this rank chooses the tokens: rank 0 does, and the others receive them.
@@ -120,6 +122,8 @@ struct Session::Impl {
   std::vector<int64_t> position;       // of the newest token of active[i], which has not been run yet
   std::vector<int64_t> prompt_length;  // of each sequence
   bool host_ids_fresh = false;
+  // [B, B]: the number of tokens at the beginning of two sequences whose keys and values are known to be the same.
+  std::vector<int64_t> common;
   GraphCache graphs;  // of decode steps
   // Added to the batch size, it is the key of a decode step (Accelerator::step); no other session uses it.
   const uint64_t step_key = [] {

@@ -2,7 +2,6 @@
 #include "anyaccel/llm/text_generation.h"
 
 #include <algorithm>
-#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -12,27 +11,17 @@
 #include "anyaccel/file_output.h"
 #include "base/text/json.h"
 #include "llm/checkpoint/gguf.h"
+#include "llm/generate/beam_generation.h"
 #include "llm/generate/log_probabilities.h"
 #include "llm/generate/prompt_cache.h"
 #include "llm/generate/speculation.h"
 #include "llm/generate/stop_filter.h"
+#include "llm/generate/stopwatch.h"
 #include "llm/grammar/token_grammar.h"
 
 namespace anyaccel::llm {
 
 namespace {
-
-class Stopwatch {
- public:
-  // Returns the time since construction or the last call.
-  double lap() {
-    const auto now = std::chrono::steady_clock::now();
-    return std::chrono::duration<double>(now - std::exchange(last_, now)).count();
-  }
-
- private:
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-};
 
 // The output of one prompt so far.
 class Answer {
@@ -247,9 +236,10 @@ GenerateOptions TextGenerator::default_options() const {
 }
 
 Session& TextGenerator::session_for(int64_t sequences, int64_t context, const GenerateOptions& wanted) {
+  const bool keep_logits = wanted.top_logprobs || wanted.beams;
   if (!session_ || session_->options().sequences < sequences || session_->options().context < context ||
       session_->options().deterministic != wanted.deterministic || session_->options().cache != wanted.cache ||
-      session_->options().keep_logits < wanted.top_logprobs.has_value()) {
+      session_->options().keep_logits < keep_logits) {
     session_.reset();  // free its memory first
     cached_ids_.clear();
     SessionOptions options;
@@ -257,7 +247,7 @@ Session& TextGenerator::session_for(int64_t sequences, int64_t context, const Ge
     options.context = context;
     options.deterministic = wanted.deterministic;
     options.cache = wanted.cache;
-    options.keep_logits = wanted.top_logprobs.has_value();
+    options.keep_logits = keep_logits;
     session_ = std::make_unique<Session>(model_, options);
   }
   return *session_;
@@ -348,14 +338,17 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   if (!options.prompt_cache.empty() && (prompts.size() > 1 || options.reuse_cache || options.speculation)) {
     throw InvalidArgument(
         "generate: a prompt cache is for one prompt, without speculation and without reuse_cache; found " +
-        std::string(prompts.size() > 1 ? "several prompts" : options.speculation ? "speculation" : "reuse_cache"));
+        std::string(prompts.size() > 1    ? "several prompts"
+                    : options.speculation ? "speculation"
+                                          : "reuse_cache"));
   }
+  if (options.beams) check_beams(options);
   check_ids(prompts, model_->config().vocab_size, tokenizer_.get());
   interrupted_.reset();
   const int64_t context = choose_context(prompts, options, model_->config());
-  Session& session =
-      session_for(options.speculation ? 1 : static_cast<int64_t>(prompts.size()),
-                  options.reuse_cache ? roomy_context(context, options, model_->config()) : context, options);
+  Session& session = session_for(
+      options.speculation ? 1 : static_cast<int64_t>(prompts.size()) * (options.beams ? options.beams->beams : 1),
+      options.reuse_cache ? roomy_context(context, options, model_->config()) : context, options);
   std::vector<int64_t> cached;
   if (options.reuse_cache && prompts.size() == 1) {
     const auto differs =
@@ -401,6 +394,16 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
     result.completions[prompt].logprobs.push_back(token_logprobs(logits, token, *options.top_logprobs));
   };
   const auto is_eos = [&](int32_t token) { return std::find(eos.begin(), eos.end(), token) != eos.end(); };
+  if (options.beams) {
+    try {
+      generate_with_beams(session, options, rules, context, tokenizer_.get(), result);
+    } catch (const Error&) {
+      session_.reset();  // its state is unknown now
+      throw;
+    }
+    for (size_t i = 0; callback && i < prompts.size(); ++i) callback(i, result.completions[i].text);
+    return result;
+  }
   if (options.speculation) {
     SpeculativeDecoding speculative(session, options, rules, rng.seed);
     for (size_t i = 0; i < prompts.size(); ++i) {

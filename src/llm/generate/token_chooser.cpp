@@ -39,8 +39,7 @@ void TokenChooser::start(const std::vector<int32_t>& prompt, uint64_t seed) {
   if (rules_) rules_->start(std::span(&prompt, 1));
 }
 
-std::vector<float> TokenChooser::scores(std::span<const float> logits) {
-  std::vector<float> scores(logits.begin(), logits.end());
+void TokenChooser::adjust(std::span<float> scores) {
   if (rules_) {
     // Only now, because the token that ends an answer is none of the grammar's.
     if (pending_) rules_->push(0, *pending_);
@@ -56,6 +55,17 @@ std::vector<float> TokenChooser::scores(std::span<const float> logits) {
       scores[i] -= sampling_.presence_penalty + static_cast<float>(counts_[i]) * sampling_.frequency_penalty;
     }
   }
+}
+
+void TokenChooser::push(int32_t token) {
+  seen_[static_cast<size_t>(token)] = true;
+  ++counts_[static_cast<size_t>(token)];
+  pending_ = token;
+}
+
+std::vector<float> TokenChooser::scores(std::span<const float> logits) {
+  std::vector<float> scores(logits.begin(), logits.end());
+  adjust(scores);
   const bool broken = std::any_of(scores.begin(), scores.end(), [](float x) { return std::isnan(x); }) ||
                       !std::isfinite(*std::max_element(scores.begin(), scores.end()));
   if (broken) {
@@ -108,10 +118,7 @@ TokenChooser::Choice TokenChooser::choose(std::span<const float> logits, const s
     }
     choice.token = draw(p);
   }
-  const auto token = static_cast<size_t>(choice.token);
-  seen_[token] = true;
-  ++counts_[token];
-  pending_ = choice.token;
+  push(choice.token);
   return choice;
 }
 

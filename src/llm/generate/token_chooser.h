@@ -39,6 +39,10 @@ class TokenChooser {
   // temperature 0 it is the most likely one, of equal ones that with the lowest id. NumericalError if no logit is a
   // finite maximum.
   Choice choose(std::span<const float> logits, const std::optional<Draft>& draft);
+  // Applies rules and penalties to the scores of the next token.
+  void adjust(std::span<float> scores);
+  // Records the next token of the sequence.
+  void push(int32_t token);
   // Draws an index by its weight.
   int32_t draw(std::span<const double> weights);
 

@@ -152,19 +152,6 @@ HWY_INLINE void add_block(Bf16Dots /*type*/, const uint16_t* const (&w)[kS], con
 }
 #endif
 
-// The first lines of kS streams of `bytes` each, which prefetch_near() and prefetch_far() would reach too late.
-template <int kS>
-void prefetch_starts(const void* data, int64_t bytes) {
-  const auto* start = static_cast<const char*>(data);
-  const int64_t near = std::min(bytes, kNearPrefetch), far = std::min(bytes, kFarPrefetch);
-  for (int64_t at = 0; at < near; at += 64) {
-    AA_UNROLL for (int s = 0; s < kS; ++s) __builtin_prefetch(start + s * bytes + at, 0, 3);
-  }
-  for (int64_t at = near; at < far; at += 64) {
-    AA_UNROLL for (int s = 0; s < kS; ++s) __builtin_prefetch(start + s * bytes + at, 0, 2);
-  }
-}
-
 template <class Raw>
 HWY_INLINE void prefetch_near(const Raw* p) {
   const char* bytes = reinterpret_cast<const char*>(p) + kNearPrefetch;
@@ -174,30 +161,6 @@ template <class Raw>
 HWY_INLINE void prefetch_far(const Raw* p) {
   const char* bytes = reinterpret_cast<const char*>(p) + kFarPrefetch;
   AA_UNROLL for (size_t line = 0; line < kBlock * sizeof(Raw); line += 64) __builtin_prefetch(bytes + line, 0, 2);
-}
-
-// ---- sums ---------------------------------------------------------------------------------------------------------
-
-// to[i] = the sum of the lanes of v[i], i < 4, always in the same order.
-HWY_INLINE void sum_four(const FloatVec (&v)[4], float* to) {
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
-  const hn::RepartitionToWide<FloatTag> doubles;
-  const auto fold = [&](FloatVec a, FloatVec b) HWY_ATTR {
-    return hn::Add(hn::InterleaveLower(kFloats, a, b), hn::InterleaveUpper(kFloats, a, b));
-  };
-  const auto ab = hn::BitCast(doubles, fold(v[0], v[1])), cd = hn::BitCast(doubles, fold(v[2], v[3]));
-  // In every 128 bits: a sum of each.
-  const auto sums = hn::Add(hn::BitCast(kFloats, hn::InterleaveLower(doubles, ab, cd)),
-                            hn::BitCast(kFloats, hn::InterleaveUpper(doubles, ab, cd)));
-#if HWY_TARGET == HWY_AVX3
-  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(sums.raw), _mm512_extractf32x8_ps(sums.raw, 1));
-#else
-  const __m256 half = sums.raw;
-#endif
-  _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
-#else
-  for (int i = 0; i < 4; ++i) to[i] = sum_lanes(v[i]);
-#endif
 }
 
 // ---- passes -------------------------------------------------------------------------------------------------------
@@ -293,7 +256,7 @@ void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride
   const Passes passes(x.rows);
   const bool only = passes.count == 1;
   auto* sums = scratch<float>(Scratch::Row2, static_cast<size_t>(kS * x.rows * kLanes));
-  prefetch_starts<kS>(w, rows * row_stride * static_cast<int64_t>(sizeof(*w)));
+  prefetch_starts<kS>(w, rows * row_stride * static_cast<int64_t>(sizeof(*w)), kNearPrefetch, kFarPrefetch);
   for (int64_t r = 0; r < rows; ++r) {
     const typename Type::Raw* p[kS];
     AA_UNROLL for (int s = 0; s < kS; ++s) p[s] = w + (s * rows + r) * row_stride;

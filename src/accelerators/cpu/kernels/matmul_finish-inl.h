@@ -1,5 +1,5 @@
-// Shared by the matmul kernels: the last step of a row of results (bias, activation, residual, rounding) and a small
-// transposition. Included after hwy/highway.h, once per instruction set.
+// Shared by the matmul kernels: the last step of a row of results (bias, activation, residual, rounding), a small
+// transposition, and the first prefetches of streams. Included after hwy/highway.h, once per instruction set.
 #include "accelerators/cpu/kernels/activation-inl.h"
 #include "accelerators/cpu/kernels/matmul_args.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
@@ -74,6 +74,21 @@ inline void finish_row(const Matmul& args, const MatmulPart& part, int64_t m, in
     }
     if (part.residual) add_row(row_of(part.residual, m, part.n), begin + i, count, values + i);
     write_floats(out, begin + i, count, values + i);
+  }
+}
+
+// Prefetches the first lines of kS neighbouring streams of `bytes` each, which a loop that prefetches `near` bytes ahead into
+// the first level cache and `far` bytes into the second would reach too late.
+template <int kS>
+void prefetch_starts(const void* data, int64_t bytes, int64_t near, int64_t far) {
+  const auto* start = static_cast<const char*>(data);
+  near = near < bytes ? near : bytes;
+  far = far < bytes ? far : bytes;
+  for (int64_t at = 0; at < near; at += 64) {
+    AA_UNROLL for (int s = 0; s < kS; ++s) __builtin_prefetch(start + s * bytes + at, 0, 3);
+  }
+  for (int64_t at = near; at < far; at += 64) {
+    AA_UNROLL for (int s = 0; s < kS; ++s) __builtin_prefetch(start + s * bytes + at, 0, 2);
   }
 }
 

@@ -40,22 +40,26 @@ struct BlockRow {
 };
 
 // Sums of four products of bytes each, `u` without a sign.
-HWY_INLINE __m512 dot(__m512i u, const int8_t* x) {
+HWY_INLINE __m512 dot(__m512i u, __m512i x) {
   __m512i sums = _mm512_setzero_si512();
   // Written out because functions of this instruction set are compiled without VNNI, which not every such processor has.
-  asm("vpdpbusd %[x], %[u], %[sums]"  // NOLINT(hicpp-no-assembler)
-      : [sums] "+v"(sums)
-      : [u] "v"(u), [x] "m"(*reinterpret_cast<const __m512i_u*>(x)));
+  asm("vpdpbusd %[x], %[u], %[sums]" : [sums] "+v"(sums) : [u] "v"(u), [x] "v"(x));  // NOLINT(hicpp-no-assembler)
   return _mm512_cvtepi32_ps(sums);
 }
-HWY_INLINE __m512 dot_of_two(__m512i u0, __m512i u1, const int8_t* x) {
+HWY_INLINE __m512 dot_of_two(__m512i u0, __m512i u1, __m512i x0, __m512i x1) {
   __m512i sums = _mm512_setzero_si512();
   asm("vpdpbusd %[x0], %[u0], %[sums]\n\tvpdpbusd %[x1], %[u1], %[sums]"  // NOLINT(hicpp-no-assembler)
       : [sums] "+&v"(sums)
-      : [u0] "v"(u0), [u1] "v"(u1), [x0] "m"(*reinterpret_cast<const __m512i_u*>(x)),
-        [x1] "m"(*reinterpret_cast<const __m512i_u*>(x + 64)));
+      : [u0] "v"(u0), [u1] "v"(u1), [x0] "v"(x0), [x1] "v"(x1));
   return _mm512_cvtepi32_ps(sums);
 }
+// The values of a block of x, which all streams have in common.
+struct BlockValues {
+  __m512i v[4];
+  explicit HWY_INLINE BlockValues(const int8_t* x) {
+    AA_UNROLL for (int i = 0; i < 4; ++i) v[i] = _mm512_load_si512(x + 64 * i);
+  }
+};
 HWY_INLINE __m512i load64(const uint8_t* p) { return _mm512_loadu_si512(p); }
 HWY_INLINE __m512i two_halves(const uint8_t* p) {
   return _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
@@ -66,12 +70,12 @@ HWY_INLINE __m512i indices_of_two(int first, int second) {
   return _mm512_inserti64x4(_mm512_set1_epi32(first), _mm256_set1_epi32(second), 1);
 }
 // Bytes ahead of the loads, for the first and the second level cache.
+constexpr int64_t kNearPrefetch = 1024, kFarPrefetch = 3072;
 template <int64_t kBytes>
 HWY_INLINE void prefetch_block(const uint8_t* b) {
-  constexpr int64_t kNear = 1024, kFar = 3072;
   AA_UNROLL for (int64_t line = 0; line < kBytes; line += 64) {
-    __builtin_prefetch(b + kNear + line, 0, 3);
-    __builtin_prefetch(b + kFar + line, 0, 2);
+    __builtin_prefetch(b + kNearPrefetch + line, 0, 3);
+    __builtin_prefetch(b + kFarPrefetch + line, 0, 2);
   }
 }
 
@@ -109,7 +113,7 @@ struct RowQ4OrQ5K {
     alignas(64) uint8_t bytes[64];
     unpack_scales<kStreams>(b, bytes);
     const __m512 factors = _mm512_loadu_ps(x.first + 16 * block);  // scales of x; sums of its groups, negative
-    const int8_t* values = x.values + kBlock * block;
+    const BlockValues values(x.values + kBlock * block);
     const __m256i d_then_dmin = _mm256_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3,
                                                  2, 3, 2, 3, 2, 3, 2, 3);
     AA_UNROLL for (int s = 0; s < kStreams; ++s) {
@@ -131,7 +135,7 @@ struct RowQ4OrQ5K {
             parts[part] = _mm512_or_si512(parts[part], _mm512_maskz_set1_epi8(set, 16));
           }
           const __m512 of_groups = _mm512_permutexvar_ps(indices_of_two(group, group + 2), scales);
-          total[s] = _mm512_fmadd_ps(dot(parts[part], values + 128 * half + 64 * part), of_groups, total[s]);
+          total[s] = _mm512_fmadd_ps(dot(parts[part], values.v[2 * half + part]), of_groups, total[s]);
         }
       }
     }
@@ -148,28 +152,36 @@ struct RowQ4_0 {
     first[group + 8] = second[group + 8] = 0;
   }
 
+  // The places of the values of four blocks, from `block` on, in two vectors of halves that begin at those halves of the
+  // eight blocks.
+  static HWY_INLINE __m512i places_of_values(int block, int first_vector, int second_vector) {
+    alignas(64) int16_t places[32];
+    AA_UNROLL for (int i = 0; i < 32; ++i) {
+      const int half = 9 * (block + i / 8) + 1 + i % 8;
+      places[i] = static_cast<int16_t>(half < first_vector + 32 ? half - first_vector : 32 + half - second_vector);
+    }
+    return _mm512_load_si512(places);
+  }
+
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
     const __m512 factors = _mm512_loadu_ps(x.first + 16 * block);   // scales of x
     const __m512 offsets = _mm512_loadu_ps(x.second + 16 * block);  // -8 * sums of its groups
-    const int8_t* values = x.values + kBlock * block;
-    // Every ninth half is a scale.
+    const BlockValues values(x.values + kBlock * block);
+    // Every ninth half is a scale; the eight after it are 32 values.
     const __m512i each_ninth = _mm512_zextsi128_si512(_mm_setr_epi16(0, 9, 18, 27, 36, 45, 54, 63));
+    const __m512i nibbles[2] = {places_of_values(0, 0, 32), places_of_values(4, 32, 40)};
     AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      const __m512i halves = _mm512_permutex2var_epi16(load64(b[s]), each_ninth, load64(b[s] + 64));
-      const __m512 d = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+      const __m512i first = load64(b[s]), middle = load64(b[s] + 64), last = load64(b[s] + 80);
+      const __m512 d = _mm512_cvtph_ps(_mm512_castsi512_si256(_mm512_permutex2var_epi16(first, each_ninth, middle)));
       const __m512 scales = _mm512_mul_ps(d, factors);
       total[s] = _mm512_mask3_fmadd_ps(d, offsets, total[s], 0x00ff);
       AA_UNROLL for (int half = 0; half < 2; ++half) {
-        const auto quarter = [&](int i) HWY_ATTR {
-          return _mm_loadu_si128(reinterpret_cast<const __m128i*>(b[s] + 72 * half + 18 * i + 2));
-        };
-        const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(quarter(0)), quarter(1), 1);
-        const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(quarter(2)), quarter(3), 1);
-        const __m512i q = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+        const __m512i q = half == 0 ? _mm512_permutex2var_epi16(first, nibbles[0], middle)
+                                    : _mm512_permutex2var_epi16(middle, nibbles[1], last);
         const __m512i four = _mm512_add_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
                                               _mm512_set1_epi32(4 * half));
-        const __m512 sums = dot_of_two(low_nibbles(q), high_nibbles(q), values + 128 * half);
+        const __m512 sums = dot_of_two(low_nibbles(q), high_nibbles(q), values.v[2 * half], values.v[2 * half + 1]);
         total[s] = _mm512_fmadd_ps(sums, _mm512_permutexvar_ps(four, scales), total[s]);
       }
     }
@@ -190,7 +202,7 @@ struct RowQ6K {
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
     const __m512 factors = _mm512_loadu_ps(x.first + 16 * block);   // scales of x, twice each
     const __m512 offsets = _mm512_loadu_ps(x.second + 16 * block);  // -32 * sums of sixteen
-    const int8_t* values = x.values + kBlock * block;
+    const BlockValues values(x.values + kBlock * block);
     const auto two_shifts = [](int first, int second) HWY_ATTR {
       return _mm512_inserti64x4(_mm512_set1_epi16(static_cast<int16_t>(first)),
                                 _mm256_set1_epi16(static_cast<int16_t>(second)), 1);
@@ -212,8 +224,8 @@ struct RowQ6K {
           const int first = 8 * half + 4 * part;
           const __m512i four = _mm512_add_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
                                                 _mm512_set1_epi32(first));
-          total[s] = _mm512_fmadd_ps(dot(parts[part], values + 128 * half + 64 * part),
-                                     _mm512_permutexvar_ps(four, scales), total[s]);
+          total[s] = _mm512_fmadd_ps(dot(parts[part], values.v[2 * half + part]), _mm512_permutexvar_ps(four, scales),
+                                     total[s]);
         }
       }
     }
@@ -223,6 +235,7 @@ struct RowQ6K {
 // out[s * rows + r] = row s * rows + r of the weights times x, for r < rows, s < kStreams.
 template <class Format, int kStreams>
 void multiply_streams(const uint8_t* w, int64_t w_stride, int64_t rows, const BlockRow& x, int64_t blocks, float* out) {
+  prefetch_starts<kStreams>(w, rows * w_stride, kNearPrefetch, kFarPrefetch);
   for (int64_t r = 0; r < rows; ++r) {
     const uint8_t* b[kStreams];
     __m512 total[kStreams];
@@ -235,15 +248,23 @@ void multiply_streams(const uint8_t* w, int64_t w_stride, int64_t rows, const Bl
       Format::template add<kStreams>(b, x, i, total);
       AA_UNROLL for (int s = 0; s < kStreams; ++s) b[s] += Format::kBytes;
     }
-    AA_UNROLL for (int s = 0; s < kStreams; ++s) out[s * rows + r] = _mm512_reduce_add_ps(total[s]);
+    FloatVec four[4];
+    float sums[4];
+    AA_UNROLL for (int s = 0; s < 4; ++s) four[s] = FloatVec{total[s % kStreams]};
+    sum_four(four, sums);
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) out[s * rows + r] = sums[s];
   }
 }
 
 template <class Format>
 void multiply_rows_of(const uint8_t* w, int64_t w_stride, int64_t rows, const BlockRow& x, int64_t blocks, float* out) {
   constexpr int kStreams = 4;
-  const int64_t per_stream = rows / kStreams, done = per_stream * kStreams;
-  multiply_streams<Format, kStreams>(w, w_stride, per_stream, x, blocks, out);
+  int64_t done = 0;
+  while (rows - done >= kStreams) {
+    const int64_t per_stream = ((rows - done) / kStreams - 1) | 1;  // odd, as in gemv.cpp
+    multiply_streams<Format, kStreams>(w + done * w_stride, w_stride, per_stream, x, blocks, out + done);
+    done += per_stream * kStreams;
+  }
   multiply_streams<Format, 1>(w + done * w_stride, w_stride, rows - done, x, blocks, out + done);
 }
 
@@ -314,7 +335,8 @@ void multiply_row_span(const QuantizedProduct& product, const void* x, int64_t b
   finish_row(product.args, product.args.parts[0], 0, begin, n, products, nullptr);
 }
 
-// Shares pieces of the weights, of about 256 KiB, among the threads.
+// Shares pieces of the weights, of about 256 KiB, among the threads. Shares of their own, as in gemv.cpp, were 5 to 15%
+// slower for Q6_K and no faster for others (two cores of a Zen 4).
 void multiply_row_alone_or_shared(const QuantizedProduct& product, bool alone) {
   const BlockRow x = round_one_row(product);
   const int64_t n = product.args.parts[0].n;

@@ -177,6 +177,28 @@ HWY_INLINE void store_part(FloatVec v, float* p, int64_t n) {
 HWY_INLINE float sum_lanes(FloatVec v) { return hn::GetLane(hn::SumOfLanes(kFloats, v)); }
 HWY_INLINE float max_lanes(FloatVec v) { return hn::GetLane(hn::MaxOfLanes(kFloats, v)); }
 
+// to[i] = the sum of the lanes of v[i], i < 4, always in the same order.
+HWY_INLINE void sum_four(const FloatVec (&v)[4], float* to) {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+  const hn::RepartitionToWide<FloatTag> doubles;
+  const auto fold = [&](FloatVec a, FloatVec b) HWY_ATTR {
+    return hn::Add(hn::InterleaveLower(kFloats, a, b), hn::InterleaveUpper(kFloats, a, b));
+  };
+  const auto ab = hn::BitCast(doubles, fold(v[0], v[1])), cd = hn::BitCast(doubles, fold(v[2], v[3]));
+  // In every 128 bits: a sum of each.
+  const auto sums = hn::Add(hn::BitCast(kFloats, hn::InterleaveLower(doubles, ab, cd)),
+                            hn::BitCast(kFloats, hn::InterleaveUpper(doubles, ab, cd)));
+#if HWY_TARGET == HWY_AVX3
+  const __m256 half = _mm256_add_ps(_mm512_castps512_ps256(sums.raw), _mm512_extractf32x8_ps(sums.raw, 1));
+#else
+  const __m256 half = sums.raw;
+#endif
+  _mm_storeu_ps(to, _mm_add_ps(_mm256_castps256_ps128(half), _mm256_extractf128_ps(half, 1)));
+#else
+  for (int i = 0; i < 4; ++i) to[i] = sum_lanes(v[i]);
+#endif
+}
+
 // ---- exponential ------------------------------------------------------------------------------------------------
 
 // The larger (smaller) of a number and a bound; a NaN stays one.

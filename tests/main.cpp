@@ -1,11 +1,14 @@
 // The main function of the test programs. A program holds the tests of a folder; started by the name of one of its files, which
 // is a link to it (matmul_test for matmul_test.cpp), it runs the tests of that file alone. It prints each skipped test with its
 // reason, which tools/list_skipped collects from the log of ctest, and exits with 77 when nothing but skipped tests was run, so
-// that ctest does not count that as passed.
+// that ctest does not count that as passed. What tests compile is kept with the build, so that only the first one compiles it; of
+// users who may not write there, where the product keeps it.
 #include <fnmatch.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <sstream>
 #include <string>
@@ -75,6 +78,8 @@ int main(int argc, char** argv) {
                  name.c_str());
     return 1;
   }
+  if (access(ANYACCEL_BINARY_DIR, W_OK) == 0)
+    setenv("ANYACCEL_CACHE_DIR", ANYACCEL_BINARY_DIR "/test_cache", /*overwrite=*/0);
   tests.listeners().Append(new SkipReport);  // owned by googletest
   const int result = RUN_ALL_TESTS();
   const bool only_skipped = tests.skipped_test_count() > 0 && tests.skipped_test_count() == tests.test_to_run_count();

@@ -7,7 +7,7 @@ unset HABANA_VISIBLE_MODULES HLS_MODULE_ID LOCAL_RANK
 unset ANYACCEL_CACHE_DIR XDG_CACHE_HOME HOME
 tokens=3
 survived_allocations="1"
-lost_commands="1 30 100"
+lost_commands="1 30 60"
 communicator=hccl
 all_reduce=hcclAllReduce
 any_error='26'

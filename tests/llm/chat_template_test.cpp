@@ -125,6 +125,15 @@ std::string rendered(const std::string& text, const ChatOptions& options = {}) {
 }
 
 // Each would take minutes, gigabytes or a stack without end.
+// Both run to the limit on steps.
+TEST_F(ChatTemplateTest, EndlessTemplatesEndWithAnError) {
+  for (const char* text : {"{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
+                           "{% set ns = namespace(l=[]) %}{% for i in range(10000) %}{% set ns.l = [ns.l, ns.l] %}{% "
+                           "endfor %}{{ ns.l }}"}) {
+    EXPECT_EQ(rendered(text).substr(0, 6), "error:") << text;
+  }
+}
+
 TEST_F(ChatTemplateTest, HostileTemplatesEndWithAnError) {
   const std::string nested(100'000, '(');
   std::string chain = "1";
@@ -134,7 +143,6 @@ TEST_F(ChatTemplateTest, HostileTemplatesEndWithAnError) {
   std::string blocks;
   for (int i = 0; i < 10'000; ++i) blocks += "{% if true %}";
   for (const std::string& text : {
-           std::string("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}"),
            std::string("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),
            std::string("{% macro m(x) %}{{ m(x ~ x) }}{% endmacro %}{{ m('aaaaaaaa') }}"),
            std::string("{{ 'a' * 100000000000 }}"),
@@ -143,8 +151,6 @@ TEST_F(ChatTemplateTest, HostileTemplatesEndWithAnError) {
                        "ns.s %}{% endfor %}"),
            std::string(
                "{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = ns.l + ns.l %}{% endfor %}"),
-           std::string("{% set ns = namespace(l=[]) %}{% for i in range(10000) %}{% set ns.l = [ns.l, ns.l] %}{% "
-                       "endfor %}{{ ns.l }}"),
            std::string("{% set ns = namespace(l=[]) %}{% for i in range(10000) %}{% set ns.l = [ns.l] %}{% endfor %}{{ "
                        "ns.l == [ns.l] }}"),
            std::string("{% set ns = namespace(l=()) %}{% for i in range(100000) %}{% set ns.l = (ns.l,) %}{% endfor "

@@ -7,7 +7,7 @@ export ANYACCEL_MPS_LIBRARY_PATH=$libraries ANYACCEL_CACHE_DIR=$folder/cache \
 tokens=3
 options=--no-mmap # weights that stay in their file need no device memory
 survived_allocations="2 3" # the first is a part of opening the device
-lost_commands="1 30 100"
+lost_commands="1 30 60"
 communicator=gloo # Metal has none
 any_error='Metal|metal compiler|no kernel|work on the stream failed'
 lost_error='lost'

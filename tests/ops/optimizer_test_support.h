@@ -3,7 +3,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstdlib>
@@ -22,24 +21,6 @@
 #include "base/simd/cpu_features.h"
 
 namespace anyaccel::ops::testing {
-
-// Ops that the tests of optimizers compile are kept with the build, so that only the first run compiles; by who may not write
-// there, where that one keeps such things. Other tests of this program choose their own folders.
-class OpCache : public ::testing::Environment {
- public:
-  void SetUp() override {
-    const auto& tests = *::testing::UnitTest::GetInstance();
-    for (int i = 0; i < tests.total_test_suite_count(); ++i) {
-      const ::testing::TestSuite& suite = *tests.GetTestSuite(i);
-      if (suite.should_run() && std::string(suite.GetTestInfo(0)->file()).find("optimizers_test") == std::string::npos)
-        return;
-    }
-    if (access(ANYACCEL_BINARY_DIR, W_OK) == 0) {
-      setenv("ANYACCEL_CACHE_DIR", ANYACCEL_BINARY_DIR "/test_op_cache", 1);
-    }
-  }
-};
-inline ::testing::Environment* const op_cache = ::testing::AddGlobalTestEnvironment(new OpCache);
 
 template <class Body>
 void for_each_isa(const Body& body) {

@@ -176,7 +176,9 @@ TEST_F(OpenCl, WrongLaunchesAreRefused) {
   aa_kernel* const add = kernel("add_number");
   const Error few = error_of(launch(stream, add, 1, 16, memory.data(), 1.0f));
   EXPECT_EQ(few.code, AA_INVALID_ARGUMENT);
-  EXPECT_STREQ(few.what(), "kernel add_number takes 3 arguments, 2 were given");
+  for (const char* part : {"add_number", "3 arguments", "2 were given"}) {
+    EXPECT_TRUE(contains(few.what(), part)) << few.what();
+  }
   const Error narrow = error_of(launch(stream, add, 1, 16, int32_t{5}, 1.0f, int64_t{16}));
   EXPECT_EQ(narrow.code, AA_INVALID_ARGUMENT);
   EXPECT_TRUE(contains(narrow.what(), "argument 0 of kernel add_number is a pointer; 4 bytes were given"));

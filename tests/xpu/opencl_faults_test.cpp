@@ -120,12 +120,16 @@ TEST_F(OpenClFaults, SmallDeviceRunsOutOfMemory) {
   void* pointer = nullptr;
   const Error large = error_of(table().mem_alloc(device(), AA_MEMORY_DEVICE, 600000, &pointer));
   EXPECT_EQ(large.code, AA_RESOURCE_EXHAUSTED);
-  EXPECT_STREQ(large.what(), "600000 bytes were asked for on Fake Device; one allocation may have 524288");
+  for (const char* part : {"600000 bytes", "Fake Device", "524288"}) {
+    EXPECT_TRUE(contains(large.what(), part)) << large.what();
+  }
   const Array<char> first(device(), 500000);
   const Array<char> second(device(), 500000);
   const Error full = error_of(table().mem_alloc(device(), AA_MEMORY_DEVICE, 100000, &pointer));
   EXPECT_EQ(full.code, AA_RESOURCE_EXHAUSTED);
-  EXPECT_STREQ(full.what(), "100000 bytes were asked for on Fake Device; 48576 of 1048576 are free");
+  for (const char* part : {"100000 bytes", "Fake Device", "48576 of 1048576"}) {
+    EXPECT_TRUE(contains(full.what(), part)) << full.what();
+  }
   const Array<char> third(device(), 48576);
   EXPECT_NE(third.data(), nullptr);
 }

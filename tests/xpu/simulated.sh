@@ -6,7 +6,7 @@ export ANYACCEL_XPU_RUNTIME=level_zero ZE_ENABLE_ALT_DRIVERS=$simulator ZE_ENABL
   ZE_ENABLE_PARAMETER_VALIDATION=1 ZE_ENABLE_HANDLE_LIFETIME=1
 tokens=6
 survived_allocations="1 2 5"
-lost_commands="1 30 200 400"
+lost_commands="1 30 100"
 lost_error=lost
 sticky_error=xpu
 # The probe's own words for what finds no driver or device, and the unknown error.

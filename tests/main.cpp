@@ -78,10 +78,15 @@ int main(int argc, char** argv) {
                  name.c_str());
     return 1;
   }
-  if (access(ANYACCEL_BINARY_DIR, W_OK) == 0)
+  if (access(ANYACCEL_BINARY_DIR, W_OK) == 0) {
     setenv("ANYACCEL_CACHE_DIR", ANYACCEL_BINARY_DIR "/test_cache", /*overwrite=*/0);
+  }
   tests.listeners().Append(new SkipReport);  // owned by googletest
   const int result = RUN_ALL_TESTS();
+  if (tests.test_to_run_count() == 0 && !testing::GTEST_FLAG(list_tests)) {
+    std::fprintf(stderr, "no test of %s was selected by --gtest_filter\n", name.c_str());
+    return 1;
+  }
   const bool only_skipped = tests.skipped_test_count() > 0 && tests.skipped_test_count() == tests.test_to_run_count();
   return result == 0 && only_skipped ? exit_code_skipped : result;
 }

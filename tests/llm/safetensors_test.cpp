@@ -5,7 +5,9 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <string>
 
 #include "cpu_time_growth.h"
 #include "llm/test_directory.h"
@@ -74,6 +76,25 @@ TEST(Safetensors, DataStaysReadableAfterHints) {
     checkpoint.release(view);
     EXPECT_EQ(std::memcmp(before.data(), view.data, view.bytes), 0) << name;
   }
+}
+
+// Weights come into the page cache in large pages where the file system has them: the mapping asks for it.
+TEST(Safetensors, MappedWeightsAskForLargePages) {
+  if (!std::filesystem::exists("/sys/kernel/mm/transparent_hugepage")) GTEST_SKIP() << "the system has no large pages";
+  const TestDirectory dir;
+  const std::string header = R"({"a":{"dtype":"U8","shape":[9000],"data_offsets":[0,9000]}})";
+  const auto path = dir.write("model.safetensors", file_text(header, std::string(9000, 'x')));
+  const auto file = SafetensorsFile::open(path);
+  std::ifstream mappings("/proc/self/smaps");
+  bool found = false, inside = false;
+  for (std::string line; std::getline(mappings, line);) {
+    if (line.ends_with(std::filesystem::canonical(path).string())) inside = true;
+    if (!inside || !line.starts_with("VmFlags:")) continue;
+    EXPECT_NE((line + " ").find(" hg "), std::string::npos) << line;
+    found = true;
+    break;
+  }
+  EXPECT_TRUE(found) << "the file is not mapped";
 }
 
 TEST(Safetensors, ReadsWhatTheWriterWrote) {

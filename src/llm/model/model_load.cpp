@@ -48,18 +48,22 @@ class ModelLoader {
     WeightPlacer placer(accelerator_, checkpoint, *plan_, model_->device_);
     LoadProgress progress;
     for (const TensorSlot& slot : slots) progress.bytes_total += plan_->part_to_read(slot).bytes;
+    // The disk reads the next tensor while one is converted. Tensors that are used from the file, as all are if the last one
+    // was, come into memory when they are accessed: in large pages, into which reading ahead does not put them.
+    bool reads_ahead = false;
     for (size_t i = 0; i < slots.size(); ++i) {
       const TensorSlot& slot = slots[i];
       const TensorView view = plan_->part_to_read(slot);
-      // The disk reads the next tensor while this one is converted.
-      if (i + 1 < slots.size() && files_->at(slots[i + 1]).packed == nullptr) {
+      if (reads_ahead && i + 1 < slots.size() && files_->at(slots[i + 1]).packed == nullptr) {
         checkpoint.will_need(plan_->part_to_read(slots[i + 1]));
       }
       try {
         Tensor& weight = slot.in(weights);  // adds an expert even if the rank holds nothing of it
         const uint64_t placed_before = placer.mapped_bytes();
         if (view.bytes > 0) place(placer, view, slot, weight);
-        if (const uint64_t mapped = placer.mapped_bytes() - placed_before; mapped > 0 && !weight.is_packed()) {
+        const uint64_t mapped = placer.mapped_bytes() - placed_before;
+        reads_ahead = mapped == 0 || weight.is_packed();
+        if (!reads_ahead) {
           model_->mapped_bytes_ += mapped;
           if (options_.progress) wait_for_disk(checkpoint, view, slot.name, progress);
         }

@@ -63,6 +63,7 @@ def main():
             alpha_pattern={"up_proj": 11, "model.layers.0.self_attn.v_proj": 3})
     adapter("llama_rslora", llama, r=5, lora_alpha=3, target_modules=["q_proj", "down_proj", "lm_head"], use_rslora=True,
             layers_to_transform=None)
+    adapter("llama_other", llama, r=3, lora_alpha=5, target_modules=["q_proj", "v_proj", "down_proj"], use_rslora=True)
     gpt2 = made("gpt2", GPT2Config(n_embd=24, n_layer=2, n_head=3, n_positions=32, vocab_size=50, bos_token_id=0, eos_token_id=1))
     adapter("gpt2", gpt2, r=3, lora_alpha=5, target_modules=["c_attn", "c_proj", "c_fc"], fan_in_fan_out=True)
     phi3 = made("phi3", Phi3Config(hidden_size=24, num_hidden_layers=2, num_attention_heads=3, num_key_value_heads=1, intermediate_size=40,

@@ -44,6 +44,12 @@ enum class Activations {
   BF16,
 };
 
+// A LoRA adapter that is kept apart from the model's matrices, and the name by which a text chooses it.
+struct NamedAdapter {
+  std::string name;
+  std::string directory;  // as PEFT stores it
+};
+
 struct LoadOptions {
   // F32, BF16 or F16. None: the dtype in the file when the accelerator supports it, else F32.
   DType dtype = DType::None;
@@ -68,6 +74,12 @@ struct LoadOptions {
   // CheckpointError for an adapter that is damaged, of another kind or another model's; InvalidArgument if a matrix that
   // it names is quantized.
   std::string adapter;
+  // Adapters that are kept apart, so that each sequence of a session can have another one or none (see
+  // Session::set_adapters). Their factors are held in the model's dtype; the matrices may be quantized. CheckpointError
+  // for an adapter that is damaged, of another kind or another model's; InvalidArgument for names that are empty or
+  // equal; NotImplementedError for one that changes other matrices than those of queries, keys, values, attention's
+  // output, gate, up and down, such as those of experts.
+  std::vector<NamedAdapter> adapters;
 };
 
 // A half-open range of indices, [begin, end).
@@ -112,6 +124,18 @@ struct ExpertWeights {
   MatrixFormats formats;
 };
 
+// The factors of all adapters that are kept apart for one matrix, each scaled: they add b a x to the matrix's product with
+// x. R is the sum of the adapters' ranks; rows of a and columns of b belong to one adapter (Model::adapter_ranks). Without
+// elements if no adapter changes the matrix.
+struct LowRank {
+  Tensor a;  // [R, inputs]
+  Tensor b;  // [outputs, R]
+};
+
+struct LayerAdapters {
+  LowRank q, k, v, o, gate, up, down;
+};
+
 struct LayerWeights {
   Tensor input_norm;       // [H]; biases of norms are absent in RMS norms
   Tensor input_norm_bias;  // [H]
@@ -138,6 +162,7 @@ struct LayerWeights {
   Tensor shared_weight;                // [1, H]: the shared expert's weight is the sigmoid of this product
   std::vector<ExpertWeights> experts;  // E, then the shared expert
   MatrixFormats formats;
+  LayerAdapters adapters;
   // Rows 2 i and 2 i + 1 of a head of q and k are rotated together, instead of i and i + D / 2, as in GGUF files of
   // llama models.
   bool rotates_pairs = false;
@@ -208,6 +233,12 @@ class Model {
   // Calls WeightFile::check_unchanged() for the files from which weights are used directly; Session does so in every
   // step.
   void check_files() const;
+  // Returns the names of the adapters that are kept apart.
+  const std::vector<std::string>& adapters() const noexcept { return adapters_; }
+  // Returns the index of a name in adapters(), or -1 for "". InvalidArgument that lists them if there is no such name.
+  int32_t find_adapter(std::string_view name) const;
+  // Returns for each adapter its range of the R rows and columns of LowRank.
+  const std::vector<Slice>& adapter_ranks() const noexcept { return adapter_ranks_; }
   // Returns notes for the user: tensors of the checkpoint that were ignored, ranks that hold nothing.
   const std::vector<std::string>& notes() const noexcept { return notes_; }
 
@@ -232,6 +263,8 @@ class Model {
   uint64_t weight_bytes_ = 0;
   uint64_t mapped_bytes_ = 0;
   std::vector<std::string> notes_;
+  std::vector<std::string> adapters_;
+  std::vector<Slice> adapter_ranks_;
   std::vector<std::shared_ptr<const WeightFile>> mapped_files_;  // files from which weights are used directly
 };
 

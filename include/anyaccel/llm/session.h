@@ -118,6 +118,11 @@ class Session {
   // as token_cache_bytes(), and InvalidArgument if the contents have another size.
   void restore_cache(int32_t sequence, int64_t used, std::string_view contents, int64_t tokens);
 
+  // Chooses the adapter of each sequence for later calls: an index in Model::adapters(), or -1 for none; sequences that are
+  // not named have none. Keys and values that are cached stay those of the adapter that they were computed with. Waits for
+  // the device. InvalidArgument for more than SessionOptions::sequences, and for an index out of range.
+  void set_adapters(std::span<const int32_t> adapters);
+
   // -- decode loop: one new token for each active sequence in every step --
 
   // Runs the prompts (prompts[i] in sequence i, from position 0) and samples the first new token of each; the first

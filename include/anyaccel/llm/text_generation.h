@@ -81,6 +81,8 @@ struct GenerateOptions {
   // logarithms of probabilities, and the callback gets each answer as a whole. At least 2 beams. Throws InvalidArgument
   // together with a temperature, speculation, reuse_cache, prompt_cache, grammar or top_logprobs.
   std::optional<BeamSettings> beams;
+  // The adapter of each prompt, a name of Model::adapters() or "" for none; one for all, or one for each. Empty: none.
+  std::vector<std::string> adapters;
   // Not empty: a file for the keys and values of a single prompt. Those of the tokens that the prompt has in common with
   // the file's prompt are read from it; if it lacks the prompt's end (or does not exist), it is written with this
   // prompt's, as soon as they are computed. Only of generators that load() made. Throws CheckpointError for a file that
@@ -206,9 +208,11 @@ class TextGenerator {
   // Restores what the file has of the prompt to sequence 0, and returns the number of tokens; sets `complete` if the
   // file has the whole prompt.
   int64_t read_prompt_cache(const std::string& path, const std::vector<int32_t>& prompt, Session& session,
-                            bool& complete);
+                            int32_t adapter, bool& complete);
   // Names the model, adapter, dtype and kind of cache that a prompt cache belongs to.
-  std::string cache_identity(CacheType cache) const;
+  std::string cache_identity(CacheType cache, int32_t adapter) const;
+  // Returns the adapter of each prompt, as Session::set_adapters() takes them.
+  std::vector<int32_t> chosen_adapters(const GenerateOptions& options, size_t prompts) const;
   std::shared_ptr<const TokenGrammar> token_grammar(std::shared_ptr<const Grammar> grammar);
 
   std::shared_ptr<const Model> model_;
@@ -217,8 +221,10 @@ class TextGenerator {
   double load_seconds_ = 0;
   std::string directory_;  // of load(); empty: unknown
   std::string adapter_, quantize_;
+  std::vector<NamedAdapter> adapters_;
   std::unique_ptr<Session> session_;  // of the latest call, reused if it is large enough
   std::vector<int32_t> cached_ids_;   // the tokens of sequence 0 in its cache
+  int32_t cached_adapter_ = -1;       // with which they were run
   std::optional<GenerateResult> interrupted_;
   // Of the latest call with a grammar: later ones reuse what they found out about the vocabulary and the grammar.
   std::shared_ptr<const VocabularyTries> tries_;

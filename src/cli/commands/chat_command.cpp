@@ -47,7 +47,8 @@ struct ChatArguments {
   std::string variables;
   std::string template_name;
   std::string dtype = "auto";
-  std::string adapter;
+  std::vector<std::string> adapters;
+  std::vector<std::string> used_adapters;
   std::optional<std::string> max_new_tokens;
   SamplingOptions sampling;
   std::string context = "0";
@@ -73,9 +74,7 @@ void add_chat_options(CommandLine& line, ChatArguments& arguments) {
                   "Most tokens of an answer; else the rest of the context")
       .type("N");
   arguments.sampling.add(line);
-  line.add_option("--adapter", arguments.adapter,
-                  "Directory with a LoRA adapter of this model, as PEFT stores it; see docs/models.md")
-      .type("DIR");
+  add_adapter_options(line, arguments.adapters, arguments.used_adapters);
   line.add_option("--dtype", arguments.dtype, "auto (as in the file where supported), fp32, bf16 or fp16")
       .show_default();
   line.add_option("--context", arguments.context, "Most tokens of the conversation; 0 is the model's own limit")
@@ -253,7 +252,8 @@ class Chat {
   void load_model() {
     llm::LoadOptions options;
     options.dtype = wanted_dtype(arguments_.dtype);
-    options.adapter = arguments_.adapter;
+    apply_adapters(arguments_.adapters, arguments_.used_adapters, options);
+    if (arguments_.used_adapters.size() > 1) throw UsageError("--use-adapter gives several adapters; expected one");
     generator_.emplace(load_generator(arguments_.model, options, !arguments_.quiet));
     set_options();
     if (!arguments_.quiet) print_model_summary(arguments_.model, "", *generator_);
@@ -296,6 +296,7 @@ class Chat {
     options_.max_new_tokens = max_new_tokens_;
     options_.context = context_;
     options_.cache = cache_;
+    options_.adapters = arguments_.used_adapters;
     options_.add_special_tokens = false;  // the template writes them
     options_.reuse_cache = true;
     if (const auto eos = generator_->tokenizer()->eos_id()) options_.more_eos_ids.push_back(*eos);
@@ -352,6 +353,7 @@ class Chat {
         std::fputs(
             "/system TEXT  begin anew with this text for the assistant\n"
             "/reset        begin anew\n"
+            "/adapter NAME answer with this adapter (--adapter NAME=DIR); without a name with none\n"
             "/save FILE    write the conversation as JSON\n"
             "/load FILE    go on with a saved conversation\n"
             "/exit         leave, as Ctrl-D does\n"
@@ -362,6 +364,9 @@ class Chat {
         conversation_.set_system(argument);
       } else if (name == "/reset") {
         conversation_.reset();
+      } else if (name == "/adapter") {
+        generator_->model().find_adapter(argument);
+        options_.adapters = {argument};
       } else if (name == "/save") {
         needs("the name of a file");
         conversation_.save(argument);

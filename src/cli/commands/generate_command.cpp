@@ -47,7 +47,8 @@ struct Arguments {
   std::string activations = "auto";
   std::string quantize;
   std::string cache = "auto";
-  std::string adapter;
+  std::vector<std::string> adapters;
+  std::vector<std::string> used_adapters;
   std::string draft;
   std::optional<std::string> draft_ngrams;
   std::optional<std::string> draft_tokens;
@@ -100,9 +101,7 @@ void add_options(CommandLine& line, Arguments& arguments) {
           "Elements of the cache of keys and values: auto (those of the model) or int8, half the memory of 16 bits; "
           "see docs/quantization.md")
       .show_default();
-  line.add_option("--adapter", arguments.adapter,
-                  "Directory with a LoRA adapter of this model, as PEFT stores it; see docs/models.md")
-      .type("DIR");
+  add_adapter_options(line, arguments.adapters, arguments.used_adapters);
   line.add_option(
           "--draft", arguments.draft,
           "Directory of a small model with the same tokens, which puts tokens forward: the same text, faster; see "
@@ -221,6 +220,7 @@ llm::GenerateOptions generate_options(const Arguments& arguments, const Numbers&
   options.deterministic = arguments.deterministic;
   options.cache = numbers.cache;
   options.speculation = numbers.speculation;
+  options.adapters = arguments.used_adapters;
   options.prompt_cache = arguments.prompt_cache;
   return options;
 }
@@ -232,7 +232,7 @@ llm::TextGenerator load(const Arguments& arguments, DType dtype, const RankedCom
   options.group = job.group();
   options.map_files = !arguments.no_mmap;
   options.quantize = arguments.quantize;
-  options.adapter = arguments.adapter;
+  apply_adapters(arguments.adapters, arguments.used_adapters, options);
   const bool show_messages = !arguments.quiet && job.speaks();
   llm::TextGenerator generator = load_generator(arguments.model, options, show_messages);
   if (show_messages) {

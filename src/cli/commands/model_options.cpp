@@ -1,7 +1,10 @@
 // Implements model_options.h: adds and parses the options, and prints the summary.
 #include "cli/commands/model_options.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <system_error>
 
 #include "anyaccel/format_bytes.h"
 #include "cli/commands/command_support.h"
@@ -37,6 +40,42 @@ llm::CacheType wanted_cache(const std::string& text) {
   if (text == "auto") return llm::CacheType::Model;
   if (text == "int8") return llm::CacheType::Int8;
   throw UsageError("--kv-cache is '" + text + "'; expected auto or int8");
+}
+
+void add_adapter_options(CommandLine& line, std::vector<std::string>& adapters, std::vector<std::string>& used) {
+  line.add_option("--adapter", adapters,
+                  "Directory with a LoRA adapter of this model, as PEFT stores it; as NAME=DIR it is kept apart for "
+                  "--use-adapter, and may be given several times; see docs/models.md")
+      .type("[NAME=]DIR")
+      .one_each();
+  line.add_option("--use-adapter", used, "Answer with the adapter of this name").type("NAME").one_each();
+}
+
+void apply_adapters(const std::vector<std::string>& adapters, const std::vector<std::string>& used,
+                    llm::LoadOptions& options) {
+  for (const std::string& text : adapters) {
+    const size_t sign = text.find('=');
+    std::error_code error;
+    if (sign == std::string::npos || std::filesystem::is_directory(text, error)) {
+      if (!options.adapter.empty()) {
+        throw UsageError("--adapter gives the directories " + options.adapter + " and " + text +
+                         ", and one can be added to the model's matrices; expected NAME=DIR for each of several");
+      }
+      options.adapter = text;
+      continue;
+    }
+    const std::string name = text.substr(0, sign);
+    const bool known = std::ranges::any_of(options.adapters, [&](const auto& other) { return other.name == name; });
+    if (name.empty() || sign + 1 == text.size() || known) {
+      throw UsageError("--adapter is '" + text + "'; expected NAME=DIR, with another name for each");
+    }
+    options.adapters.push_back({name, text.substr(sign + 1)});
+  }
+  for (const std::string& name : used) {
+    if (name.empty() || std::ranges::any_of(options.adapters, [&](const auto& one) { return one.name == name; }))
+      continue;
+    throw UsageError("--use-adapter is '" + name + "', and no --adapter " + name + "=DIR is given");
+  }
 }
 
 void print_model_summary(const std::string& path, const std::string& share, const llm::TextGenerator& generator) {

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "anyaccel/dtype.h"
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/text_generation.h"
+#include "cli/command_line.h"
 
 namespace anyaccel::cli {
 
@@ -19,6 +21,13 @@ llm::TextGenerator load_generator(const std::string& path, llm::LoadOptions opti
 
 // Parses the text of --kv-cache. Throws UsageError.
 llm::CacheType wanted_cache(const std::string& text);
+
+// Adds --adapter and --use-adapter to the command line; several `used` are one for each prompt.
+void add_adapter_options(CommandLine& line, std::vector<std::string>& adapters, std::vector<std::string>& used);
+// Reads the texts of --adapter: a directory is added to the model's matrices, NAME=DIR is kept apart. UsageError for two
+// directories without a name, and for a name of --use-adapter that --adapter does not give.
+void apply_adapters(const std::vector<std::string>& adapters, const std::vector<std::string>& used,
+                    llm::LoadOptions& options);
 
 // Writes to standard error how the model was loaded, and its notes and warnings. `share` follows the size of the weights:
 // " on rank 0 of 2".

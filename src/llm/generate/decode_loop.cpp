@@ -141,7 +141,7 @@ void Session::step() {
   if (!replayed) {
     // The calls of a step depend on the experts that it chooses.
     std::optional<ScopeGuard> step;
-    if (!impl.decoder.reads_back()) step.emplace(impl.accelerator.step(impl.step_key + impl.active.size()));
+    if (!impl.decoder.reads_back()) step.emplace(impl.accelerator.step(impl.step_key_now()));
     impl.enqueue_step();
   }
   if (impl.filters_on_host()) impl.filter_and_draw();

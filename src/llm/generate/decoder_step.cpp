@@ -120,7 +120,14 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
     storage_.branch = group_ ? group_->shared_tensor({max_tokens, config.hidden_size}, DType::F32, device)
                              : scratch(config.hidden_size);
   }
-  if (!plain_ || !model_->quantized_formats().empty() || cache_format_ != 0) {
+  if (!model_->adapters().empty()) {
+    const int64_t rank = model_->adapter_ranks().back().end;
+    adapter_columns_ = Tensor::zeros({sequences, rank}, DType::F32, device);
+    storage_.adapter_columns = scratch(rank);
+    storage_.low_rank = scratch(rank);
+    storage_.chosen_rank = scratch(rank);
+  }
+  if (!plain_ || !model_->quantized_formats().empty() || cache_format_ != 0 || adapter_columns_) {
     storage_.normed = scratch(config.hidden_size);
     storage_.k = scratch(shard.kv_heads.size() * config.head_dim);
     storage_.v = scratch(shard.kv_heads.size() * config.head_dim);
@@ -141,49 +148,6 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
   storage_.sin = scratch(rotary_half);
 }
 
-uint64_t DecoderStep::cache_bytes() const noexcept {
-  uint64_t bytes = 0;
-  for (const Tensor& tensor : key_cache_) bytes += 2 * tensor.nbytes();
-  return bytes;
-}
-
-std::vector<Tensor> DecoderStep::caches() const {
-  std::vector<Tensor> all = key_cache_;
-  all.insert(all.end(), value_cache_.begin(), value_cache_.end());
-  return all;
-}
-
-void DecoderStep::copy_sequence(int32_t from, int32_t to, int64_t begin, int64_t end) {
-  if (dynamic_rope_) {
-    longest_[static_cast<size_t>(to)] = longest_[static_cast<size_t>(from)];
-    inv_freq_views_[static_cast<size_t>(to)].copy_from(inv_freq_views_[static_cast<size_t>(from)]);
-  }
-  if (begin >= end) return;
-  for (const auto* caches : {&key_cache_, &value_cache_}) {
-    for (const Tensor& cache : *caches) {
-      const auto part = [&](int32_t sequence) { return cache.select(0, sequence).slice(1, begin, end); };
-      ops_->copy(part(to), part(from));
-    }
-  }
-}
-
-void DecoderStep::set_sequence_length(int32_t sequence, int64_t length, bool restart) {
-  if (!dynamic_rope_) return;
-  // As in transformers, frequencies follow the longest length seen, starting from the trained one, and are recomputed
-  // when a step makes the sequence longer. Keys already in the cache keep the rotation they were stored with.
-  int64_t& longest = longest_[static_cast<size_t>(sequence)];
-  const ModelConfig& config = model_->config();
-  const bool two_lists = config.rope.type == RopeType::Longrope;  // one up to the trained length, one beyond
-  const int64_t trained = two_lists ? config.rope.original_max_position_embeddings : config.max_position_embeddings;
-  if (restart || longest == 0) longest = -1;
-  const int64_t wanted = two_lists ? std::min(std::max(length, trained), trained + 1) : std::max(length, trained);
-  if (wanted <= longest) return;
-  longest = wanted;
-  const std::vector<float> inv_freq = rope_inv_freq(config, wanted).inv_freq;
-  inv_freq_views_[static_cast<size_t>(sequence)].copy_from(
-      Tensor::from_host(inv_freq.data(), {static_cast<int64_t>(inv_freq.size())}, DType::F32));
-}
-
 DecoderStep::Views DecoderStep::make_views(int64_t tokens) const {
   const int64_t heads = model_->shard().query_heads.size();
   const int64_t head_dim = model_->config().head_dim;
@@ -198,6 +162,11 @@ DecoderStep::Views DecoderStep::make_views(int64_t tokens) const {
   views.cos = rows(storage_.cos);
   views.sin = rows(storage_.sin);
   if (storage_.branch) views.branch = rows(storage_.branch);
+  if (adapter_columns_) {
+    views.adapter_columns = rows(storage_.adapter_columns);
+    views.low_rank = rows(storage_.low_rank);
+    views.chosen_rank = rows_as(storage_.chosen_rank, tokens, product);
+  }
   if (storage_.window_cos) {
     views.window_cos = rows(storage_.window_cos);
     views.window_sin = rows(storage_.window_sin);
@@ -233,6 +202,7 @@ void DecoderStep::prepare(int64_t tokens) {
 void DecoderStep::forward(const StepInput& input, std::span<const SequenceRange> ranges) {
   prepare(input.ids.numel());
   const ModelWeights& weights = model_->weights();
+  if (adapting_) ops_->embedding(views_[current_].adapter_columns, adapter_columns_, input.sequence);
   embed(input);
   set_rotations(input, ranges);
   for (size_t i = 0; i < weights.layers.size(); ++i) {
@@ -298,15 +268,17 @@ void DecoderStep::product(const Tensor& out, const Tensor& x, const Tensor& w, a
   weight_product(*ops_, *model_, out, x, w, format, bias, residual);
 }
 
-void DecoderStep::add_product(const Tensor& x, const Tensor& w, aa_block_format format, const Tensor& bias) {
+void DecoderStep::add_product(const Product& last) {
   const Tensor& hidden = views_[current_].hidden;
   if (!group_) {
-    product(hidden, x, w, format, bias, hidden);
+    product(hidden, last.x, last.w, last.format, last.bias, hidden);
+    add_adapters(hidden, last.x, last.adapters);
     return;
   }
   const bool has_residual = model_->shard().rank == 0;
-  if (w) {
-    product(hidden, x, w, format, bias, has_residual ? hidden : Tensor());
+  if (last.w) {
+    product(hidden, last.x, last.w, last.format, last.bias, has_residual ? hidden : Tensor());
+    add_adapters(hidden, last.x, last.adapters);
   } else if (!has_residual) {
     hidden.fill(0);
   }
@@ -317,11 +289,12 @@ void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const
   const ModelConfig& config = model_->config();
   const Views& views = views_[current_];
   if (!layer.q) {
-    add_product({}, {}, {}, {});
+    const Tensor none;
+    add_product({none, none, {}, none, {}});
     return;
   }
   const ops::CacheSlots cache = {key_cache_[index], value_cache_[index], input.sequence, input.positions};
-  if (layer.formats.q != 0 || layer.formats.k != 0 || layer.formats.v != 0 || cache_format_ != 0) {
+  if (adapting_ || layer.formats.q != 0 || layer.formats.k != 0 || layer.formats.v != 0 || cache_format_ != 0) {
     ops_->rms_norm(views.normed, views.hidden, layer.input_norm, config.rms_norm_eps);
     queries_keys_values(views.normed, layer, index, cache);
   } else {
@@ -331,7 +304,7 @@ void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const
         {views.cos, views.sin}, config.rms_norm_eps, model_->product_dtype());
   }
   attend_cache(index, input, 1.0f / std::sqrt(static_cast<float>(config.head_dim)), 0.0f);
-  add_product(views.attended, layer.o, layer.formats.o, layer.o_bias);
+  add_product({views.attended, layer.o, layer.formats.o, layer.o_bias, layer.adapters.o});
 }
 
 void DecoderStep::queries_keys_values(const Tensor& x, const LayerWeights& layer, size_t index,
@@ -350,6 +323,9 @@ void DecoderStep::queries_keys_values(const Tensor& x, const LayerWeights& layer
     product(views.k, x, layer.k, layer.formats.k, layer.k_bias);
     product(views.v, x, layer.v, layer.formats.v, layer.v_bias);
   }
+  add_adapters(q, x, layer.adapters.q);
+  add_adapters(views.k, x, layer.adapters.k);
+  add_adapters(views.v, x, layer.adapters.v);
   const Tensor k3 = views.k.view({tokens, kv_heads, size});
   if (layer.q_norm) norm_heads(views.q3, layer.q_norm, layer.q_norm_bias);
   if (layer.k_norm) norm_heads(k3, layer.k_norm, layer.k_norm_bias);
@@ -465,14 +441,22 @@ void DecoderStep::inner_mlp(const Tensor& x, const LayerWeights& layer) {
   const Views& views = views_[current_];
   if (!config.gated) {
     product(views.up, x, layer.up, layer.formats.up, layer.up_bias);
+    add_adapters(views.up, x, layer.adapters.up);
     ops_->activation(views.gated, views.up, config.hidden_act);
-  } else if (layer.formats.gate != 0 || layer.formats.up != 0) {
-    product(views.gate, x, layer.gate, layer.formats.gate, layer.gate_bias);
-    product(views.up, x, layer.up, layer.formats.up, layer.up_bias);
-    ops_->gated_activation(views.gated, views.gate, views.up, config.hidden_act);
+  } else if (splits(layer)) {
+    gated_products(x, layer);
   } else {
     ops_->gated_linear(views.gated, x, layer.gate, layer.up, config.hidden_act, layer.gate_bias, layer.up_bias);
   }
+}
+
+void DecoderStep::gated_products(const Tensor& x, const LayerWeights& layer) {
+  const Views& views = views_[current_];
+  product(views.gate, x, layer.gate, layer.formats.gate, layer.gate_bias);
+  product(views.up, x, layer.up, layer.formats.up, layer.up_bias);
+  add_adapters(views.gate, x, layer.adapters.gate);
+  add_adapters(views.up, x, layer.adapters.up);
+  ops_->gated_activation(views.gated, views.gate, views.up, model_->config().hidden_act);
 }
 
 void DecoderStep::add_branch(const Product& last, const Tensor& norm_weight) {
@@ -480,6 +464,7 @@ void DecoderStep::add_branch(const Product& last, const Tensor& norm_weight) {
   const float multiplier = model_->config().residual_multiplier;
   if (last.w) {
     product(views.branch, last.x, last.w, last.format, last.bias);
+    add_adapters(views.branch, last.x, last.adapters);
   } else {
     views.branch.fill(0);
   }
@@ -506,8 +491,8 @@ void DecoderStep::composed_layer(const LayerWeights& layer, size_t index, const 
   const bool attends = attend(x, layer, index, input);
   const Tensor none{};
   const Product attention = {layer.kv_b ? views.values : views.attended, attends ? layer.o : none, layer.formats.o,
-                             layer.o_bias};
-  const Product mlp = {views.gated, layer.down, layer.formats.down, layer.down_bias};
+                             layer.o_bias, layer.adapters.o};
+  const Product mlp = {views.gated, layer.down, layer.formats.down, layer.down_bias, layer.adapters.down};
   if (config.residual != Residual::Serial) {
     if (config.residual == Residual::ParallelTwo) x = input_of(layer.post_norm, layer.post_norm_bias);
     inner_mlp(x, layer);
@@ -518,7 +503,7 @@ void DecoderStep::composed_layer(const LayerWeights& layer, size_t index, const 
     if (norm_weight || config.residual_multiplier != 1.0f) {
       add_branch(last, norm_weight);
     } else {
-      add_product(last.x, last.w, last.format, last.bias);
+      add_product(last);
     }
   };
   const bool norms_sum = config.norm_place == NormPlace::AfterSum;
@@ -549,7 +534,9 @@ void DecoderStep::add_both(const Product& attention, const Product& mlp) {
   const Tensor& hidden = views_[current_].hidden;
   if (group_ && model_->shard().rank != 0) hidden.fill(0);
   for (const Product* last : {&attention, &mlp}) {
-    if (last->w) product(hidden, last->x, last->w, last->format, last->bias, hidden);
+    if (!last->w) continue;
+    product(hidden, last->x, last->w, last->format, last->bias, hidden);
+    add_adapters(hidden, last->x, last->adapters);
   }
   if (group_) group_->inference_all_reduce(hidden);
 }
@@ -557,16 +544,14 @@ void DecoderStep::add_both(const Product& attention, const Product& mlp) {
 void DecoderStep::mlp_block(const LayerWeights& layer) {
   const Views& views = views_[current_];
   const ModelConfig& config = model_->config();
-  if (layer.gate && (layer.formats.gate != 0 || layer.formats.up != 0)) {
+  if (layer.gate && splits(layer)) {
     ops_->rms_norm(views.normed, views.hidden, layer.post_norm, config.rms_norm_eps);
-    product(views.gate, views.normed, layer.gate, layer.formats.gate, layer.gate_bias);
-    product(views.up, views.normed, layer.up, layer.formats.up, layer.up_bias);
-    ops_->gated_activation(views.gated, views.gate, views.up, config.hidden_act);
+    gated_products(views.normed, layer);
   } else if (layer.gate) {
     ops_->norm_gated_linear(views.gated, views.hidden, layer.post_norm, layer.gate, layer.up, config.hidden_act,
                             config.rms_norm_eps, layer.gate_bias, layer.up_bias, model_->product_dtype());
   }
-  add_product(views.gated, layer.down, layer.formats.down, layer.down_bias);
+  add_product({views.gated, layer.down, layer.formats.down, layer.down_bias, layer.adapters.down});
 }
 
 void DecoderStep::logits(const Tensor& out, const Tensor& rows) {

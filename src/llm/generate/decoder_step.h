@@ -52,12 +52,18 @@ class DecoderStep {
   void copy_sequence(int32_t from, int32_t to, int64_t begin, int64_t end);
   // Returns whether the host reads results of a step to go on with it, so that the step cannot be captured.
   bool reads_back() const noexcept { return experts_ != nullptr; }
+  // Returns whether a sequence has an adapter, which adds ops to a step.
+  bool adapting() const noexcept { return adapting_; }
 
   // Returns whether the frequencies depend on the length of the sequence ("dynamic" rope scaling and "longrope").
   bool dynamic_rope() const noexcept { return dynamic_rope_; }
   // Call on the host before the step that extends a sequence to `length` tokens (`restart`: a new sequence): recomputes
   // the frequencies of the sequence if they depend on the length. Does nothing for the other types of rope.
   void set_sequence_length(int32_t sequence, int64_t length, bool restart);
+
+  // Sets the adapter (an index in Model::adapters(), or -1) of each sequence; those that are not named have none. Returns
+  // whether a captured step is out of date, because its ops with and without adapters differ. Waits for the device.
+  bool set_adapters(std::span<const int32_t> adapters);
 
   // Prepares the tensors of a step of `tokens` tokens, so that forward() with that many only enqueues.
   void prepare(int64_t tokens);
@@ -89,6 +95,9 @@ class DecoderStep {
     // computed from [T, R + rotated] and its norm [T, R], keys and values [T, heads * (plain + value)], and attention's
     // result [T, heads * value].
     Tensor q_latent, q_normed, kv_latent, kv_normed, kv, values;
+    // Only for models with adapters, [T, R]: 1 in the columns of a token's adapter, and products of low rank before and
+    // after the multiplication with it.
+    Tensor adapter_columns, low_rank, chosen_rank;
   };
 
   Views make_views(int64_t tokens) const;
@@ -110,6 +119,8 @@ class DecoderStep {
   void attend_cache(size_t index, const StepInput& input, float scale, float softcap);
   // Computes views.attended from the normalized rows x; returns false on a rank without heads.
   bool attend(const Tensor& x, const LayerWeights& layer, size_t index, const StepInput& input);
+  // Computes views.gated from the normalized rows x, with separate products for gate and up.
+  void gated_products(const Tensor& x, const LayerWeights& layer);
   // Computes views.gated from the normalized rows x.
   void inner_mlp(const Tensor& x, const LayerWeights& layer);
   struct Product {
@@ -117,7 +128,12 @@ class DecoderStep {
     const Tensor& w;  // empty: this rank contributes nothing
     aa_block_format format;
     const Tensor& bias;
+    const LowRank& adapters;
   };
+  // out += the products of the adapters that the tokens' sequences have.
+  void add_adapters(const Tensor& out, const Tensor& x, const LowRank& factors);
+  // Returns whether a layer's products are not fused with what follows, so that adapters can be added to them.
+  bool splits(const LayerWeights& layer) const { return adapting_ || layer.formats.gate != 0 || layer.formats.up != 0; }
   // hidden += residual_multiplier * norm(product), summed over all ranks before the norm.
   void add_branch(const Product& product, const Tensor& norm_weight);
   // hidden += residual_multiplier * the experts' results for the normalized rows x, summed over all ranks.
@@ -132,8 +148,8 @@ class DecoderStep {
   // out = x * transpose(w) + bias + residual, for weights of any format.
   void product(const Tensor& out, const Tensor& x, const Tensor& w, aa_block_format format, const Tensor& bias,
                const Tensor& residual = {});
-  // hidden += x * transpose(w) + bias, summed over all ranks. If w is empty, this rank contributes nothing.
-  void add_product(const Tensor& x, const Tensor& w, aa_block_format format, const Tensor& bias);
+  // hidden += the product, summed over all ranks.
+  void add_product(const Product& last);
 
   std::shared_ptr<const Model> model_;
   comm::ProcessGroup* group_ = nullptr;  // the model's; null if there is one rank
@@ -141,7 +157,9 @@ class DecoderStep {
   std::unique_ptr<ExpertBlock> experts_;  // null if no layer has experts
   int64_t max_tokens_ = 0;
   bool dynamic_rope_ = false;
-  bool plain_ = true;  // layers have Llama's structure
+  bool plain_ = true;       // layers have Llama's structure
+  bool adapting_ = false;   // a sequence has an adapter
+  Tensor adapter_columns_;  // [B, R]: 1 in the columns of a sequence's adapter
   float embedding_multiplier_ = 1.0f;
   Tensor window_inv_freq_;              // [R] of layers with a window, if they rotate differently
   Tensor slopes_;                       // [heads] of this rank, of models with ALiBi

@@ -176,6 +176,21 @@ Session::Session(std::shared_ptr<const Model> model, const SessionOptions& optio
   impl_ = std::make_unique<Impl>(std::move(model), options);
 }
 
+void Session::set_adapters(std::span<const int32_t> adapters) {
+  const auto count = static_cast<int32_t>(model().adapters().size());
+  if (static_cast<int64_t>(adapters.size()) > impl_->options.sequences) {
+    throw InvalidArgument("set_adapters: " + std::to_string(adapters.size()) + " adapters; this session has " +
+                          std::to_string(impl_->options.sequences) + " sequences");
+  }
+  for (const int32_t adapter : adapters) {
+    if (adapter >= -1 && adapter < count) continue;
+    throw InvalidArgument("set_adapters: adapter " + std::to_string(adapter) + " is out of range; the model has " +
+                          std::to_string(count) + " adapters, and -1 is none");
+  }
+  const Impl::Turn turn(*impl_);
+  if (impl_->decoder.set_adapters(adapters)) impl_->graphs.clear();
+}
+
 Session::~Session() = default;
 
 const Model& Session::model() const noexcept { return *impl_->model; }

@@ -125,6 +125,7 @@ struct Session::Impl {
   // [B, B]: the number of tokens at the beginning of two sequences whose keys and values are known to be the same.
   std::vector<int64_t> common;
   GraphCache graphs;  // of decode steps
+  uint64_t step_key_now() const { return step_key + (decoder.adapting() ? uint64_t{1} << 31 : 0) + active.size(); }
   // Added to the batch size, it is the key of a decode step (Accelerator::step); no other session uses it.
   const uint64_t step_key = [] {
     static std::atomic<uint64_t> sessions{0};

@@ -208,6 +208,7 @@ TextGenerator TextGenerator::load(const std::string& directory, const LoadOption
   generator.directory_ = directory;
   generator.adapter_ = options.adapter;
   generator.quantize_ = options.quantize;
+  generator.adapters_ = options.adapters;
   return generator;
 }
 
@@ -253,19 +254,33 @@ Session& TextGenerator::session_for(int64_t sequences, int64_t context, const Ge
   return *session_;
 }
 
-std::string TextGenerator::cache_identity(CacheType cache) const {
+std::vector<int32_t> TextGenerator::chosen_adapters(const GenerateOptions& options, size_t prompts) const {
+  const std::vector<std::string>& names = options.adapters;
+  if (names.size() > 1 && names.size() != prompts) {
+    throw InvalidArgument("generate: " + std::to_string(names.size()) + " adapters for " + std::to_string(prompts) +
+                          " prompts; expected one for all, or one for each");
+  }
+  std::vector<int32_t> chosen(prompts, -1);
+  for (size_t i = 0; !names.empty() && i < prompts; ++i) {
+    chosen[i] = model_->find_adapter(names.size() == 1 ? names[0] : names[i]);
+  }
+  return chosen;
+}
+
+std::string TextGenerator::cache_identity(CacheType cache, int32_t adapter) const {
   if (directory_.empty()) throw InvalidArgument("generate: a prompt cache needs a generator that load() has made");
   const std::string settings = quantize_ + " " + std::string(dtype_name(model_->dtype())) + " " +
                                std::string(dtype_name(model_->product_dtype())) +
                                (cache == CacheType::Int8 ? " int8" : " as the model");
-  return model_identity(directory_, adapter_, settings);
+  const std::string identity = model_identity(directory_, adapter_, settings);
+  return adapter < 0 ? identity : model_identity(adapters_[static_cast<size_t>(adapter)].directory, "", identity);
 }
 
 int64_t TextGenerator::read_prompt_cache(const std::string& path, const std::vector<int32_t>& prompt, Session& session,
-                                         bool& complete) {
+                                         int32_t adapter, bool& complete) {
   const uint64_t token_bytes = session.token_cache_bytes();
   const std::optional<PromptCache> cache =
-      llm::read_prompt_cache(path, cache_identity(session.options().cache), token_bytes);
+      llm::read_prompt_cache(path, cache_identity(session.options().cache, adapter), token_bytes);
   if (!cache) {
     const std::string problem = output_file_problem(path);
     if (!problem.empty()) throw CheckpointError(path + ": the prompt cache cannot be written: " + problem);
@@ -344,12 +359,16 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   }
   if (options.beams) check_beams(options);
   check_ids(prompts, model_->config().vocab_size, tokenizer_.get());
+  const std::vector<int32_t> adapters = chosen_adapters(options, prompts.size());
   interrupted_.reset();
   const int64_t context = choose_context(prompts, options, model_->config());
   Session& session = session_for(
       options.speculation ? 1 : static_cast<int64_t>(prompts.size()) * (options.beams ? options.beams->beams : 1),
       options.reuse_cache ? roomy_context(context, options, model_->config()) : context, options);
   std::vector<int64_t> cached;
+  session.set_adapters(std::span(adapters).first(options.speculation ? 1 : adapters.size()));
+  if (adapters[0] != cached_adapter_) cached_ids_.clear();
+  cached_adapter_ = adapters[0];
   if (options.reuse_cache && prompts.size() == 1) {
     const auto differs =
         std::mismatch(cached_ids_.begin(), cached_ids_.end(), prompts[0].begin(), prompts[0].end()).first;
@@ -357,7 +376,8 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   }
   cached_ids_.clear();  // until this call has succeeded
   bool cache_complete = options.prompt_cache.empty();
-  if (!cache_complete) cached = {read_prompt_cache(options.prompt_cache, prompts[0], session, cache_complete)};
+  if (!cache_complete)
+    cached = {read_prompt_cache(options.prompt_cache, prompts[0], session, adapters[0], cache_complete)};
 
   RngState rng;
   if (options.seed) {
@@ -408,6 +428,7 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
     SpeculativeDecoding speculative(session, options, rules, rng.seed);
     for (size_t i = 0; i < prompts.size(); ++i) {
       bool first = true;
+      session.set_adapters({&adapters[i], 1});
       const auto receive = [&](int32_t token, std::span<const float> logits, int64_t length) {
         (first ? timings.prefill_seconds : timings.decode_seconds) += watch.lap();
         timings.decoded_tokens += first ? 0 : 1;
@@ -440,7 +461,7 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   if (!cache_complete) {
     write_prompt_cache(options.prompt_cache,
                        {prompts[0], session.cache_contents(0, static_cast<int64_t>(prompts[0].size()))},
-                       cache_identity(options.cache));
+                       cache_identity(options.cache, adapters[0]));
     watch.lap();
   }
   for (;;) {

@@ -23,6 +23,22 @@ std::vector<std::string> LoraAdapter::tensors() const {
   return names;
 }
 
+int64_t LoraAdapter::rank() const {
+  int64_t most = 0;
+  for (const auto& [name, pair] : factors_.pairs) most = std::max(most, pair.a->shape[0]);
+  return most;
+}
+
+std::pair<Tensor, Tensor> LoraAdapter::factors(const std::string& tensor) const {
+  const LoraPair& pair = factors_.pairs.at(tensor);
+  const auto host = [](const TensorInfo& info, const std::vector<float>& values) {
+    return Tensor::from_host(values.data(), Shape({info.shape[0], info.shape[1]}), DType::F32);
+  };
+  std::vector<float> b = read(*pair.b);
+  for (float& value : b) value *= pair.scale;
+  return {host(*pair.a, read(*pair.a)), host(*pair.b, b)};
+}
+
 void LoraAdapter::check_shape(const std::string& tensor, int64_t rows, int64_t columns, bool transposed) const {
   const LoraPair& pair = factors_.pairs.at(tensor);
   const int64_t out = transposed ? columns : rows, in = transposed ? rows : columns;

@@ -7,9 +7,11 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "anyaccel/llm/safetensors.h"
+#include "anyaccel/tensor.h"
 #include "llm/config/lora_config.h"
 
 namespace anyaccel::llm {
@@ -22,6 +24,11 @@ class LoraAdapter {
   // Returns whether a tensor of a checkpoint, "model.layers.0.self_attn.q_proj.weight", is changed.
   bool changes(const std::string& tensor) const { return factors_.pairs.contains(tensor); }
   std::vector<std::string> tensors() const;
+  // Returns the highest rank of its factors.
+  int64_t rank() const;
+  std::string path() const { return file_->path().string(); }
+  // Returns the factors of a tensor that is changed as fp32 on the host: [rank, in], and [out, rank] times the scale.
+  std::pair<Tensor, Tensor> factors(const std::string& tensor) const;
   // Checks the factors of a tensor that is changed: for products with [out, in], or [in, out] if `transposed`.
   // CheckpointError that names the adapter's file and both shapes.
   void check_shape(const std::string& tensor, int64_t rows, int64_t columns, bool transposed) const;

@@ -1,6 +1,7 @@
 // Configures models, and makes models with random weights.
 #include "anyaccel/llm/model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -79,6 +80,16 @@ void Model::configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> gr
   notes_ = config_.notes;
   const std::vector<std::string> of_plan = empty_shard_notes(plan);
   notes_.insert(notes_.end(), of_plan.begin(), of_plan.end());
+}
+
+int32_t Model::find_adapter(std::string_view name) const {
+  if (name.empty()) return -1;
+  const auto found = std::ranges::find(adapters_, name);
+  if (found != adapters_.end()) return static_cast<int32_t>(found - adapters_.begin());
+  std::string all;
+  for (const std::string& known : adapters_) all += (all.empty() ? "" : ", ") + known;
+  throw InvalidArgument("model: no adapter has the name \"" + std::string(name) + "\"; expected " +
+                        (all.empty() ? "none, as the model was loaded without" : "one of " + all));
 }
 
 void Model::check_files() const {

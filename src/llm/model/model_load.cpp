@@ -20,6 +20,7 @@
 #include "base/text/json.h"
 #include "llm/checkpoint/checkpoint_scan.h"
 #include "llm/checkpoint/gguf.h"
+#include "llm/model/adapter_loader.h"
 #include "llm/model/decoder_tensors.h"
 #include "llm/model/load_plan.h"
 #include "llm/model/lora_adapter.h"
@@ -77,6 +78,7 @@ class ModelLoader {
       progress.tensor = slot.name;
       if (options_.progress) options_.progress(progress);
     }
+    if (adapters_) place_adapters();
     if (model_->config_.tie_word_embeddings) {
       weights.lm_head = weights.embedding;
       weights.lm_head_format = weights.embedding_format;
@@ -119,6 +121,19 @@ class ModelLoader {
     }
   }
 
+  // Call it once all matrices are placed, as their layout decides that of the factors.
+  void place_adapters() {
+    for (const TensorSlot& slot : files_->slots()) {
+      LowRank LayerAdapters::*const place = adapters_of(slot);
+      if (place == nullptr) continue;
+      LayerWeights& layer = model_->weights_.layers[static_cast<size_t>(slot.layer)];
+      const int64_t pairs = layer.rotates_pairs ? files_->at(slot).paired_rows : 0;
+      LowRank& factors = layer.adapters.*place;
+      factors = adapters_->place(slot, plan_->held(slot), pairs, model_->dtype_, model_->device_);
+      if (factors.a) model_->weight_bytes_ += factors.a.nbytes() + factors.b.nbytes();
+    }
+  }
+
   // Waits until a mapped tensor is in memory, so that the progress shown is that of the disk.
   void wait_for_disk(const Checkpoint& checkpoint, const TensorView& view, std::string_view name,
                      LoadProgress progress) const {
@@ -150,6 +165,12 @@ class ModelLoader {
     model_->shard_ = plan_->shard();
     model_->quantized_formats_ = plan_->describe(model_->notes_);
     if (!options_.adapter.empty()) open_adapter();
+    if (options_.adapters.empty()) return;
+    adapters_.emplace(options_.adapters, files_->slots());
+    model_->adapters_ = adapters_->names();
+    model_->adapter_ranks_ = adapters_->ranks();
+    const std::vector<std::string> notes = adapters_->notes();
+    model_->notes_.insert(model_->notes_.end(), notes.begin(), notes.end());
   }
 
   // Reads the adapter and checks that the model has every matrix that it changes.
@@ -219,7 +240,8 @@ class ModelLoader {
   std::shared_ptr<Model> model_{new Model()};
   std::optional<ModelFiles> files_;
   std::optional<LoadPlan> plan_;
-  std::optional<LoraAdapter> adapter_;  // of LoadOptions::adapter
+  std::optional<LoraAdapter> adapter_;     // of LoadOptions::adapter
+  std::optional<AdapterLoader> adapters_;  // of LoadOptions::adapters
 };
 
 TensorCheck check_tensors(const std::string& directory, DType dtype) {

@@ -30,6 +30,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 from transformers import CONFIG_MAPPING, AutoConfig, AutoModelForCausalLM
 
+import baichuan_model  # noqa: F401  registers its classes
+
 DATA = Path(__file__).resolve().parent.parent / "tests" / "data"
 PROMPT = 13
 STEPS = 32
@@ -56,6 +58,8 @@ def without(sizes, *names):
 HEADS = without(SIZES, "num_key_value_heads")
 DEEPSEEK = dict(HEADS, num_key_value_heads=4, n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=44,
                 n_shared_experts=2, kv_lora_rank=22, qk_nope_head_dim=10, qk_rope_head_dim=6, v_head_dim=12)
+BAICHUAN = dict(without(HEADS, "max_position_embeddings"), model_max_length=64, hidden_size=32, intermediate_size=44, hidden_act="silu",
+                rms_norm_eps=1e-6)
 QWEN_MOE = dict(num_experts=6, num_experts_per_tok=2, moe_intermediate_size=44)
 CASES = {
     "gemma": [llama_like(head_dim=16, tie_word_embeddings=True), llama_like(head_dim=10, num_key_value_heads=1, vocab_size=77),
@@ -162,6 +166,9 @@ CASES = {
               dict(vocab_size=61, hidden_size=60, n_layer=2, n_head=5, layer_norm_epsilon=1e-3)],
     "mpt": [dict(MPT), dict(MPT, n_heads=6, tie_word_embeddings=False, attn_config={"softmax_scale": 0.2}),
             dict(MPT, n_heads=3, vocab_size=77, layer_norm_epsilon=1e-3)],
+    # llama.cpp goes by the number of layers.
+    "baichuan": [dict(BAICHUAN, num_hidden_layers=32, max_position_embeddings=64), dict(BAICHUAN, num_hidden_layers=40),
+                 dict(BAICHUAN, num_hidden_layers=3, hidden_size=48, num_attention_heads=6, vocab_size=77, rms_norm_eps=1e-5)],
     "gpt_oss": [dict(GPT_OSS, num_local_experts=4),
                 dict(GPT_OSS, num_local_experts=5, num_experts_per_tok=3, num_key_value_heads=1, tie_word_embeddings=True,
                      swiglu_alpha=1.3, swiglu_limit=7.0),

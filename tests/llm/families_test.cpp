@@ -32,6 +32,7 @@ namespace {
 using anyaccel::testing::BackendGuard;
 using anyaccel::testing::decode;
 using anyaccel::testing::run_ranks;
+using anyaccel::testing::TemporaryDirectory;
 using namespace testing;
 bool norms_all_heads(const FamilyCase& reference) {
   return reference.data.at("family") == "olmo2" || reference.data.at("family") == "olmoe";
@@ -391,6 +392,48 @@ TEST(FamilyFields, OfOlderBloomFilesMeanTheSame) {
   EXPECT_EQ(found.num_hidden_layers, expected.num_hidden_layers);
   EXPECT_EQ(found.num_attention_heads, expected.num_attention_heads);
   EXPECT_TRUE(found.notes.empty()) << found.notes[0];
+}
+
+// The rows of Baichuan 2's output matrix, which has a larger vocabulary, are divided by their lengths.
+TEST(FamilyFiles, OfBaichuan2HaveAnOutputMatrixWithNormalizedRows) {
+  const FamilyCase reference("baichuan_1");
+  constexpr int64_t plain_vocab = 99999, normalized_vocab = 100000;
+  std::vector<std::vector<float>> logits;
+  std::vector<float> lm_head;
+  for (const int64_t vocab : {plain_vocab, normalized_vocab}) {
+    const TemporaryDirectory dir;
+    Json config = reference.data.at("config");
+    config["vocab_size"] = vocab;
+    std::ofstream(dir.path() + "/config.json") << config.dump();
+    std::vector<TensorSpec> specs;
+    for (const Json& tensor : reference.data.at("tensors")) {
+      auto shape = tensor.at(1).get<std::vector<int64_t>>();
+      if (shape[0] == reference.vocab) shape[0] = vocab;
+      specs.push_back({tensor.at(0), DType::F32, shape});
+    }
+    SafetensorsWriter writer(dir.path() + "/model.safetensors", specs, {});
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const Json& tensor = reference.data.at("tensors").at(i);
+      const std::vector<float> values =
+          made_numbers(specs[i].name, 0, static_cast<size_t>(Shape(specs[i].shape).numel()), tensor.at(2).get<float>(),
+                       tensor.at(3).get<float>());
+      if (specs[i].name == "lm_head.weight") lm_head = values;
+      writer.append(std::as_bytes(std::span(values)));
+    }
+    writer.finish();
+    LoadOptions options;
+    options.dtype = DType::F32;
+    Session session(Model::load(dir.path(), options), {.sequences = 1, .context = 8});
+    const std::vector<int32_t> ids = {3}, sequence = {0}, positions = {0}, rows = {0};
+    logits.push_back(session.forward({ids, sequence, positions}, rows).to_vector<float>());
+  }
+  const size_t hidden = lm_head.size() / static_cast<size_t>(normalized_vocab);
+  for (size_t row = 0; row < static_cast<size_t>(plain_vocab); row += 977) {
+    double squares = 0;
+    for (size_t i = 0; i < hidden; ++i) squares += std::pow(static_cast<double>(lm_head[row * hidden + i]), 2);
+    EXPECT_NEAR(static_cast<double>(logits[1][row]), static_cast<double>(logits[0][row]) / std::sqrt(squares), 1e-4)
+        << row;
+  }
 }
 
 // Learned positions end.

@@ -51,7 +51,8 @@ enum class Family {
   DeepseekV3,
   Bloom,
   Mpt,
-  GptOss
+  GptOss,
+  Baichuan
 };
 // Returns the model_type: "llama", "mistral", "qwen2", "qwen3", ...
 std::string_view family_name(Family family) noexcept;
@@ -254,6 +255,7 @@ struct ModelConfig {
   float logits_multiplier = 1.0f;
   float logits_softcap = 0.0f;  // 0: none
   bool lm_head_bias = false;
+  bool divides_lm_head_rows = false;  // each row of the files' output matrix is divided by its length
   ExpertsConfig experts;
   LatentConfig latent;        // head_dim is that of queries and keys
   int64_t unused_layers = 0;  // after the others in the files, which predict further tokens

@@ -35,6 +35,7 @@ std::vector<KnownFamily> known_families() {
   for (const FamilyDefinition* family : family_definitions()) {
     known.push_back({family->model_type, family->architecture, family->family});
   }
+  known.push_back({baichuan.model_type, "BaiChuanForCausalLM", Family::Baichuan});  // the oldest of them
   return known;
 }
 

@@ -24,7 +24,7 @@ constexpr const FamilyDefinition* known_definitions[] = {&gemma,       &gemma2,
                                                          &granite_moe, &granite_moe_shared,
                                                          &deepseek_v2, &deepseek_v3,
                                                          &bloom,       &mpt,
-                                                         &gpt_oss};
+                                                         &gpt_oss,     &baichuan};
 
 constexpr std::string_view SizeFields::*size_members[] = {
     &SizeFields::hidden,   &SizeFields::inner,     &SizeFields::layers, &SizeFields::heads,     &SizeFields::kv_heads,

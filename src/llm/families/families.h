@@ -73,7 +73,7 @@ extern const FamilyDefinition gemma, gemma2, gemma3;
 extern const FamilyDefinition phi, phi3, stablelm, olmo2, smollm3, granite, internlm3, starcoder2;
 extern const FamilyDefinition cohere, cohere2, glm, glm4;
 extern const FamilyDefinition gpt2, gptj, gpt_neox, opt, falcon;
-extern const FamilyDefinition bloom, mpt, gpt_oss;
+extern const FamilyDefinition bloom, mpt, gpt_oss, baichuan;
 extern const FamilyDefinition mixtral, qwen2_moe, qwen3_moe, olmoe, granite_moe, granite_moe_shared;
 extern const FamilyDefinition deepseek_v2, deepseek_v3;
 

@@ -369,7 +369,8 @@ std::vector<TensorSlot> decoder_tensors(const ModelConfig& config) {
   }
   if (!config.tie_word_embeddings) {
     list.add_model(std::string(names.lm_head) + ".weight", {config.vocab_size, hidden}, TensorKind::Matrix,
-                   SplitBy::Vocabulary, &ModelWeights::lm_head, &ModelWeights::lm_head_format);
+                   SplitBy::Vocabulary, &ModelWeights::lm_head, &ModelWeights::lm_head_format)
+        .divides_rows = config.divides_lm_head_rows;
   }
   if (config.lm_head_bias) {
     list.add_model(std::string(names.lm_head) + ".bias", {config.vocab_size}, TensorKind::Bias, SplitBy::Vocabulary,

@@ -61,6 +61,7 @@ struct TensorSlot {
   int64_t head_size = 0;  // of a tensor that is split by heads; 0: the model's head_dim
   bool adds_one = false;  // 1 is added to the file's values
   std::optional<HeadPart> part = {};
+  bool divides_rows = false;  // each row of the file's matrix is divided by its length
   // If expert_member is set, the tensor is one of this expert (LayerWeights::experts), not of the layer itself.
   int64_t expert = 0;
   Tensor ExpertWeights::*expert_member = nullptr;

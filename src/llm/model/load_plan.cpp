@@ -126,7 +126,7 @@ void LoadPlan::choose_dtype() {
 bool LoadPlan::stays_quantized(const TensorView& view, const TensorSlot& slot) const {
   const BlockFormat* format = block_format(view);
   if (format == nullptr || slot.kind != TensorKind::Matrix || options_.dtype != DType::None) return false;
-  if (!takes_blocks_ || slot.part) return false;
+  if (!takes_blocks_ || slot.part || slot.divides_rows) return false;
   if (slot.is_embedding() && model_.group()) return false;
   const Slice part = held(slot);
   const int64_t values = format->values;
@@ -135,7 +135,7 @@ bool LoadPlan::stays_quantized(const TensorView& view, const TensorSlot& slot) c
 
 const BlockFormat* LoadPlan::format_to_make(const TensorView& view, const TensorSlot& slot) const {
   if (wanted_format_ == nullptr || is_quantized(view) || slot.kind != TensorKind::Matrix) return nullptr;
-  if (slot.is_gathered() || slot.is_of_router()) return nullptr;
+  if (slot.is_gathered() || slot.is_of_router() || slot.divides_rows) return nullptr;
   if (slot.is_embedding() && model_.group()) return nullptr;
   const bool is_output = slot.is_lm_head() || (slot.is_embedding() && model_.config().tie_word_embeddings);
   const BlockFormat* format = format_of_matrix(*wanted_format_, slot.shape[1], is_output);

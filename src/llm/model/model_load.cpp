@@ -194,6 +194,10 @@ class ModelLoader {
                               ", which is quantized or in a GGUF file; expected a directory with weights that are not "
                               "quantized, and no --quantize");
       }
+      if (slot.divides_rows) {
+        throw InvalidArgument("model: the adapter " + options_.adapter + " changes " + quote_text(slot.name) +
+                              ", whose rows this family divides by their lengths, which is not supported together");
+      }
       const bool transposed = slot.source && slot.source->transposed;
       const Shape whole = slot.source ? slot.source->shape : slot.shape;
       adapter_->check_shape(slot.name, whole[0], whole[1], transposed);

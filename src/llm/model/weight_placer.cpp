@@ -1,7 +1,10 @@
 #include "llm/model/weight_placer.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -90,6 +93,7 @@ Tensor WeightPlacer::place(const TensorView& view, const TensorSlot& slot) {
   const DType wanted = plan_.held_dtype(slot);
   const bool paired = view.paired_rows > 0;
   if (view.packed != nullptr) return place_packed(*view.packed, slot, wanted);
+  if (slot.divides_rows) return place_divided(view, shape, wanted);
   if (view.format != nullptr) {
     return place_decoded(view, contiguous ? shape : slot.shape, shape, slot.split_dim, contiguous ? Slice{} : part,
                          wanted);
@@ -152,6 +156,30 @@ void WeightPlacer::place_part(const TensorView& view, const TensorSlot& slot, Te
     whole.slice(0, to, to + part.rows).copy_from(head);
   }
   checkpoint_.release(view);
+}
+
+// The length is at least 1e-12, as in PyTorch's normalize().
+Tensor WeightPlacer::place_divided(const TensorView& view, const Shape& shape, DType wanted) {
+  constexpr int64_t piece_values = int64_t{4} << 20;
+  Tensor tensor = Tensor::empty(shape, wanted, device_);
+  const int64_t rows = shape[0];
+  const auto columns = static_cast<size_t>(shape[1]);
+  const int64_t step = std::max<int64_t>(piece_values / shape[1], 1);
+  for (int64_t begin = 0; begin < rows; begin += step) {
+    const int64_t end = std::min(begin + step, rows);
+    std::vector<float> values = values_as_floats(checkpoint_, row_slice(view, rows, {begin, end}));
+    for (size_t first = 0; first < values.size(); first += columns) {
+      const std::span<float> row(values.data() + first, columns);
+      double squares = 0;
+      for (const float value : row) squares += static_cast<double>(value) * static_cast<double>(value);
+      const auto length = static_cast<float>(std::max(std::sqrt(squares), 1e-12));
+      for (float& value : row) value /= length;
+    }
+    const Shape piece{end - begin, shape[1]};
+    tensor.slice(0, begin, end).copy_from(Tensor::from_blob(values.data(), piece, DType::F32, nullptr));
+  }
+  checkpoint_.release(view);
+  return tensor;
 }
 
 Tensor WeightPlacer::place_changed(const TensorView& view, const TensorSlot& slot, DType wanted) {

@@ -59,6 +59,8 @@ class WeightPlacer {
   Tensor place_changed(const TensorView& view, const TensorSlot& slot, DType wanted);
   // Places a matrix of a quantized directory, a piece at a time: decoded to `wanted`, or as blocks if that is U8.
   Tensor place_packed(const PackedMatrix& matrix, const TensorSlot& slot, DType wanted);
+  // Divides each row of a matrix by its length (TensorSlot::divides_rows), a piece at a time.
+  Tensor place_divided(const TensorView& view, const Shape& shape, DType wanted);
   // Decodes a quantized tensor, a piece at a time, so that the values in fp32 never take much memory in addition to the
   // result. `columns` are those that are kept if `split_dim` is 1; empty means all. `stored` is the shape of the view.
   Tensor place_decoded(const TensorView& view, const Shape& stored, const Shape& shape, int split_dim,

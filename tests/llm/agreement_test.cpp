@@ -113,8 +113,9 @@ TEST_F(AgreementTest, BundledModelInFp32) {
   compare(
       "stories float32",
       [](Accelerator&) {
-        return llm::Model::load(testing::source_directory() + "/models/stories",
-                                {.dtype = DType::F32, .progress = {}, .group = {}, .quantize = {}, .adapter = {}});
+        return llm::Model::load(
+            testing::source_directory() + "/models/stories",
+            {.dtype = DType::F32, .progress = {}, .group = {}, .quantize = {}, .adapter = {}, .adapters = {}});
       },
       1e-4, 1e-4);
 }

@@ -41,9 +41,15 @@
 // Makes the versions of a function selectable, and selects the one for the instruction set in use. They take the place of
 // HWY_EXPORT and HWY_DYNAMIC_DISPATCH, which need Highway's shared library: that measures the resolution of the clock when
 // it is loaded, which takes 4 ms.
+#if defined(HWY_COMPILE_ONLY_STATIC)  // by tools that read a file once: the other versions are not there
+#define AA_CPU_EXPORT(function)                                                 \
+  constexpr decltype(&HWY_STATIC_DISPATCH(function)) function##_versions[3] = { \
+      &HWY_STATIC_DISPATCH(function), &HWY_STATIC_DISPATCH(function), &HWY_STATIC_DISPATCH(function)}
+#else
 #define AA_CPU_EXPORT(function)                                                                               \
   constexpr decltype(&HWY_STATIC_DISPATCH(function)) function##_versions[] = {&HWY_STATIC_DISPATCH(function), \
                                                                               &N_AVX2::function, &N_AVX3::function}
+#endif
 #define AA_CPU_DISPATCH(function) (*function##_versions[static_cast<int>(::anyaccel::cpu::isa())])
 
 // Unrolls a loop over accumulators wholly, so that they live in registers.

@@ -58,7 +58,8 @@ AdapterLoader::AdapterLoader(const std::vector<NamedAdapter>& adapters, const st
       throw InvalidArgument("model: the adapters' names have " + quote_text(given.name) +
                             (given.name.empty() ? "" : " twice") + "; expected a different name for each");
     }
-    const LoraAdapter& adapter = adapters_.emplace_back(given.name, LoraAdapter(given.directory)).adapter;
+    adapters_.push_back({given.name, LoraAdapter(given.directory)});
+    const LoraAdapter& adapter = adapters_.back().adapter;
     const int64_t begin = ranks_.empty() ? 0 : ranks_.back().end;
     ranks_.push_back({begin, begin + adapter.rank()});
     const std::vector<std::string> changed = adapter.tensors();

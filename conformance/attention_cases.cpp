@@ -255,12 +255,36 @@ void attention(const Context& c) {
   op.finish();
 }
 
-// ---- caches whose rows are blocks of AA_BLOCK_Q8_0 ----
+// ---- caches of 8 bits: rows of blocks of AA_BLOCK_Q8_0, or of floats ----
 
 constexpr size_t block_values = 32;
 constexpr size_t block_bytes = 34;
 
-Values decoded(const Values& bytes) {
+constexpr aa_cache_format cache_formats[] = {AA_CACHE_Q8_0, AA_CACHE_F8_E4M3};
+
+std::string format_text(aa_cache_format format) { return format == AA_CACHE_Q8_0 ? "blocks" : "e4m3"; }
+
+int64_t cached_row_bytes(aa_cache_format format, size_t size) {
+  return static_cast<int64_t>(format == AA_CACHE_Q8_0 ? size / block_values * block_bytes : size);
+}
+
+double e4m3_value(double byte) {
+  const auto bits = static_cast<uint8_t>(static_cast<int>(byte));
+  return load(&bits, AA_DTYPE_F8_E4M3);
+}
+
+double e4m3_byte(double value) {
+  uint8_t bits = 0;
+  store(&bits, AA_DTYPE_F8_E4M3, value);
+  return bits;
+}
+
+Values decoded(aa_cache_format cache_format, const Values& bytes) {
+  if (cache_format == AA_CACHE_F8_E4M3) {
+    Values values;
+    for (const double byte : bytes) values.push_back(e4m3_value(byte));
+    return values;
+  }
   const BlockFormat& format = *find_block_format(AA_BLOCK_Q8_0);
   std::vector<std::byte> blocks;
   for (const double byte : bytes) blocks.push_back(static_cast<std::byte>(static_cast<int>(byte)));
@@ -269,10 +293,18 @@ Values decoded(const Values& bytes) {
   return {values.begin(), values.end()};
 }
 
-// `rows` rows of blocks: random bytes under scales of a hundredth, or in hidden rows NaN.
-Values random_rows(size_t rows, size_t size, unsigned seed, const std::function<bool(size_t)>& hidden) {
-  const Values random = numbers(rows * size, seed, 127);
+// `rows` rows of values of the size of 1, or in hidden rows NaN. Of blocks: random bytes under scales of a hundredth.
+Values random_rows(aa_cache_format format, size_t rows, size_t size, unsigned seed,
+                   const std::function<bool(size_t)>& hidden) {
   Values bytes;
+  if (format == AA_CACHE_F8_E4M3) {
+    const Values values = numbers(rows * size, seed);
+    for (size_t i = 0; i < values.size(); ++i) {
+      bytes.push_back(hidden(i / size) ? 0x7f : e4m3_byte(values[i]));
+    }
+    return bytes;
+  }
+  const Values random = numbers(rows * size, seed, 127);
   for (size_t row = 0; row < rows; ++row) {
     for (size_t i = 0; i < size; ++i) {
       if (i % block_values == 0) {
@@ -286,50 +318,56 @@ Values random_rows(size_t rows, size_t size, unsigned seed, const std::function<
 }
 
 void quantized_cache_write(const Context& c) {
-  // A block's values are within half a unit of 1/127 of the largest, but for the roundings of the scale and the quotient.
+  // A block's values are within half a unit of 1/127 of the largest, but for the roundings of the scale and the quotient. Of
+  // floats the bytes are defined.
   OpRun op(c, "quantized_cache_write",
            {.absolute = 0x1p-24, .factor = 0.52 / 127, .scale_text = "largest of the block"});
   constexpr size_t heads = 2;
   constexpr size_t slots = 6;
-  for (const size_t size : {size_t{32}, size_t{96}}) {
-    for (const int32_t dtype : float_dtypes) {
-      const auto row_bytes = static_cast<int64_t>(size / block_values * block_bytes);
-      const auto d = static_cast<int64_t>(size);
-      const Shape cache_shape{3, heads, slots, row_bytes};
-      const Values sequence = {0, 2, 2, 0, 2};
-      const Values positions = {5, 0, 3, 1, 3};  // the last token takes the slot of the third
-      const Values before = random_rows(3 * heads * slots, size, 4, [](size_t) { return false; });
-      OpTensor k_cache(c, AA_DTYPE_U8, cache_shape, before);
-      OpTensor v_cache(c, AA_DTYPE_U8, cache_shape, before, {1, 6, 2, "padded"});
-      Values given = numbers(5 * heads * size, 6);
-      std::fill_n(given.begin(), block_values, 0.0);
-      OpTensor k(c, dtype, {5, heads, d}, given, padded);
-      OpTensor v(c, dtype, {5, heads, d}, numbers(5 * heads * size, 7, 300), size == 32 ? spread : dense);
-      OpTensor which(c, AA_DTYPE_I32, {5}, sequence);
-      OpTensor where(c, AA_DTYPE_I32, {5}, positions);
-      aa_cache_params params{};
-      params.format = AA_BLOCK_Q8_0;
-      if (!op.run({k_cache.view(), v_cache.view(), k.view(), v.view(), which.view(), where.view()}, params)) continue;
-      for (const auto& [cache, x] : {std::pair{&k_cache, &k}, {&v_cache, &v}}) {
-        Values expected = decoded(before);
-        Values scale(expected.size(), 0.0);
-        for (size_t t = 0; t < 5; ++t) {
-          for (size_t i = 0; i < heads * size; ++i) {
-            const size_t row =
-                (static_cast<size_t>(sequence[t]) * heads + i / size) * slots + static_cast<size_t>(positions[t]);
-            const size_t at = row * size + i % size;
-            expected[at] = x->given()[t * heads * size + i];
-            double largest = 0;
-            const size_t first = t * heads * size + i / block_values * block_values;
-            for (size_t j = 0; j < block_values; ++j) largest = std::max(largest, std::fabs(x->given()[first + j]));
-            scale[at] = largest;
+  for (const aa_cache_format format : cache_formats)
+    for (const size_t size : {size_t{32}, size_t{96}}) {
+      for (const int32_t dtype : float_dtypes) {
+        const int64_t row_bytes = cached_row_bytes(format, size);
+        const auto d = static_cast<int64_t>(size);
+        const Shape cache_shape{3, heads, slots, row_bytes};
+        const Values sequence = {0, 2, 2, 0, 2};
+        const Values positions = {5, 0, 3, 1, 3};  // the last token takes the slot of the third
+        const Values before = random_rows(format, 3 * heads * slots, size, 4, [](size_t) { return false; });
+        OpTensor k_cache(c, AA_DTYPE_U8, cache_shape, before);
+        OpTensor v_cache(c, AA_DTYPE_U8, cache_shape, before, {1, 6, 2, "padded"});
+        Values given = numbers(5 * heads * size, 6);
+        std::fill_n(given.begin(), block_values, 0.0);
+        OpTensor k(c, dtype, {5, heads, d}, given, padded);
+        OpTensor v(c, dtype, {5, heads, d}, numbers(5 * heads * size, 7, 600), size == 32 ? spread : dense);
+        OpTensor which(c, AA_DTYPE_I32, {5}, sequence);
+        OpTensor where(c, AA_DTYPE_I32, {5}, positions);
+        aa_cache_params params{};
+        params.format = format;
+        if (!op.run({k_cache.view(), v_cache.view(), k.view(), v.view(), which.view(), where.view()}, params)) continue;
+        for (const auto& [cache, x] : {std::pair{&k_cache, &k}, {&v_cache, &v}}) {
+          Values expected = decoded(format, before);
+          Values scale(expected.size(), 0.0);
+          for (size_t t = 0; t < 5; ++t) {
+            for (size_t i = 0; i < heads * size; ++i) {
+              const size_t row =
+                  (static_cast<size_t>(sequence[t]) * heads + i / size) * slots + static_cast<size_t>(positions[t]);
+              const size_t at = row * size + i % size;
+              expected[at] = x->given()[t * heads * size + i];
+              if (format == AA_CACHE_F8_E4M3) {
+                expected[at] = rounded(std::clamp(expected[at], -448.0, 448.0), AA_DTYPE_F8_E4M3);
+                continue;
+              }
+              double largest = 0;
+              const size_t first = t * heads * size + i / block_values * block_values;
+              for (size_t j = 0; j < block_values; ++j) largest = std::max(largest, std::fabs(x->given()[first + j]));
+              scale[at] = largest;
+            }
           }
+          op.compare_values(AA_DTYPE_F32, decoded(format, cache->found()), expected,
+                            format_text(format) + " from " + dtype_text(dtype), scale);
         }
-        op.compare_values(AA_DTYPE_F32, decoded(cache->found()), expected, std::string("from ") + dtype_text(dtype),
-                          scale);
       }
     }
-  }
   op.finish();
 }
 
@@ -342,42 +380,43 @@ void quantized_attention(const Context& c) {
       {2, 1, 128, 70, {0, 0.09f, 33, 5}, {0, 0, 1, 1}, {32, 33, 69, 0}},               // a window and a soft cap
       {2, 1, 32, 50, {0, 0.2f, 0, 0}, {0, 1, 1}, {49, 7, 8}, {0.25, 0.125}, {1, -1}},  // ALiBi and sinks
   };
-  for (const int32_t dtype : float_dtypes) {
-    for (const Attention& a : shapes) {
-      const auto tokens = static_cast<int64_t>(a.sequence.size());
-      const auto size = static_cast<size_t>(a.size);
-      const Shape q_shape{tokens, a.heads, a.size};
-      const Shape cache_shape{2, a.key_heads, a.slots, a.size / 32 * 34};
-      const auto hidden = [&](size_t row) {
-        const auto slot = static_cast<int64_t>(row) % a.slots;
-        const auto sequence = static_cast<double>(static_cast<int64_t>(row) / (a.slots * a.key_heads));
-        for (size_t t = 0; t < a.sequence.size(); ++t) {
-          const auto position = static_cast<int64_t>(a.positions[t]);
-          if (a.sequence[t] == sequence && slot <= position &&
-              (a.params.window == 0 || slot > position - a.params.window)) {
-            return false;
+  for (const aa_cache_format format : cache_formats)
+    for (const int32_t dtype : float_dtypes) {
+      for (const Attention& a : shapes) {
+        const auto tokens = static_cast<int64_t>(a.sequence.size());
+        const auto size = static_cast<size_t>(a.size);
+        const Shape q_shape{tokens, a.heads, a.size};
+        const Shape cache_shape{2, a.key_heads, a.slots, cached_row_bytes(format, size)};
+        const auto hidden = [&](size_t row) {
+          const auto slot = static_cast<int64_t>(row) % a.slots;
+          const auto sequence = static_cast<double>(static_cast<int64_t>(row) / (a.slots * a.key_heads));
+          for (size_t t = 0; t < a.sequence.size(); ++t) {
+            const auto position = static_cast<int64_t>(a.positions[t]);
+            if (a.sequence[t] == sequence && slot <= position &&
+                (a.params.window == 0 || slot > position - a.params.window)) {
+              return false;
+            }
           }
+          return true;
+        };
+        const auto rows = static_cast<size_t>(2 * a.key_heads * a.slots);
+        OpTensor q(c, dtype, q_shape, numbers(count_of(q_shape), 8), a.size == 96 ? spread : dense);
+        OpTensor k(c, AA_DTYPE_U8, cache_shape, random_rows(format, rows, size, 9, hidden), {1, 6, 2, "padded"});
+        OpTensor v(c, AA_DTYPE_U8, cache_shape, random_rows(format, rows, size, 10, hidden));
+        OpTensor which(c, AA_DTYPE_I32, {tokens}, a.sequence);
+        OpTensor where(c, AA_DTYPE_I32, {tokens}, a.positions);
+        OpTensor out(c, AA_DTYPE_F32, q_shape);
+        aa_quantized_attention_params params{0, a.params.scale, a.params.window, a.params.softcap, format};
+        OfHeads slopes(c, a.slopes), sinks(c, a.sinks);
+        if (!op.run({out.view(), q.view(), k.view(), v.view(), which.view(), where.view(), slopes.view(), sinks.view()},
+                    params)) {
+          continue;
         }
-        return true;
-      };
-      const auto rows = static_cast<size_t>(2 * a.key_heads * a.slots);
-      OpTensor q(c, dtype, q_shape, numbers(count_of(q_shape), 8), a.size == 96 ? spread : dense);
-      OpTensor k(c, AA_DTYPE_U8, cache_shape, random_rows(rows, size, 9, hidden), {1, 6, 2, "padded"});
-      OpTensor v(c, AA_DTYPE_U8, cache_shape, random_rows(rows, size, 10, hidden));
-      OpTensor which(c, AA_DTYPE_I32, {tokens}, a.sequence);
-      OpTensor where(c, AA_DTYPE_I32, {tokens}, a.positions);
-      OpTensor out(c, AA_DTYPE_F32, q_shape);
-      aa_quantized_attention_params params{0, a.params.scale, a.params.window, a.params.softcap, AA_BLOCK_Q8_0};
-      OfHeads slopes(c, a.slopes), sinks(c, a.sinks);
-      if (!op.run({out.view(), q.view(), k.view(), v.view(), which.view(), where.view(), slopes.view(), sinks.view()},
-                  params)) {
-        continue;
+        op.compare(out, attended(a, q.given(), decoded(format, k.given()), decoded(format, v.given())),
+                   std::to_string(a.heads) + " heads of " + std::to_string(a.size) + ", cache of " +
+                       std::to_string(a.slots) + " slots of " + format_text(format));
       }
-      op.compare(out, attended(a, q.given(), decoded(k.given()), decoded(v.given())),
-                 std::to_string(a.heads) + " heads of " + std::to_string(a.size) + ", cache of " +
-                     std::to_string(a.slots) + " slots");
     }
-  }
   op.finish();
 }
 

@@ -1,5 +1,5 @@
 // Cases of matrix products: linear, linear_multi, gated_linear, and of quantized weights: quantized_linear,
-// quantized_embedding.
+// quantized_embedding and its form for a part of the table.
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
@@ -231,8 +231,35 @@ void quantized_embedding(const Context& c) {
   op.finish();
 }
 
+// The table has the rows 3 to 7 of a larger one.
+void quantized_embedding_shard(const Context& c) {
+  OpRun op(c, "quantized_embedding_shard", {.absolute = 0x1p-110});
+  for (const BlockFormat& format : block_formats()) {
+    const auto k = static_cast<int64_t>(format.values);
+    constexpr int64_t rows = 5, first = 3;
+    const Blocks blocks = random_blocks(format, static_cast<size_t>(rows), static_cast<unsigned>(200 + format.number));
+    OpTensor table(c, AA_DTYPE_U8, {rows, static_cast<int64_t>(format.bytes)}, blocks.bytes, padded);
+    OpTensor ids(c, AA_DTYPE_I64, {6}, {7, 2, 3, 8, -1, 2000000000});
+    OpTensor out(c, AA_DTYPE_F32, {6, k}, {}, padded);
+    aa_quantized_shard_params params{};
+    params.format = static_cast<int32_t>(format.number);
+    params.first = first;
+    if (!op.run({out.view(), table.view(), ids.view()}, params)) continue;
+    Values expected;
+    for (const double id : ids.given()) {
+      const bool here = id >= first && id < first + rows;
+      for (int64_t i = 0; i < k; ++i) {
+        expected.push_back(here ? blocks.values[static_cast<size_t>((static_cast<int64_t>(id) - first) * k + i)] : 0);
+      }
+    }
+    op.compare(out, expected, std::string(format.name));
+  }
+  op.finish();
+}
+
 constexpr Case cases[] = {
     {"op.quantized_linear", "every_format", quantized_linear},
+    {"op.quantized_embedding_shard", "gives_zeros_elsewhere", quantized_embedding_shard},
     {"op.quantized_embedding", "every_format", quantized_embedding},
     {"op.linear", "products", linear},
     {"op.linear_multi", "one_to_four_weights", linear_multi},

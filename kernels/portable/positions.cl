@@ -1,6 +1,7 @@
 // Ops of positions: rope_table, rope, cache_write and quantized_cache_write.
 #include "dialect.h"
 
+#include "formats.h"
 #include "position_arguments.h"
 
 // Cosine and sine of an angle of at most 2^17 quarter turns, each within one unit in the last place, without 64-bit floats.
@@ -96,7 +97,7 @@ AA_KERNEL(rope, AA_GROUP_SIZE)
 }
 AA_REGISTER(rope, AA_GROUP_SIZE)
 
-// Of the two ops that write k and v [T,Hk,D] into k_cache and v_cache: a group has a token, so that tokens are compared once. Of
+// Of the kernels that write k and v [T,Hk,D] into k_cache and v_cache: a group has a token, so that tokens are compared once. Of
 // tokens that name the same slot only the last is written, so that their order needs no order of groups. A slot outside of the
 // cache is skipped.
 #define AA_CACHE_PARAMETERS                                                                                              \
@@ -175,3 +176,22 @@ AA_KERNEL(quantized_cache_write, AA_GROUP_SIZE)(AA_CACHE_PARAMETERS) {
   }
 }
 AA_REGISTER(quantized_cache_write, AA_GROUP_SIZE)
+
+AA_FN void aa_store_e4m3(AA_OUT(void) cache, aa_i64 at, float v) {
+  const aa_i32 finite = (aa_bits(v) & AA_INFINITY_BITS) != AA_INFINITY_BITS;
+  AA_AS_OUT(aa_u8, cache)[at] = finite ? aa_to_f8(aa_fmax(-448.0f, aa_fmin(448.0f, v)), AA_F8_E4M3) : (aa_u8)0x7f;
+}
+
+// Caches [B,Hk,S,D] whose rows have a byte for each value; see e4m3_attention.cl.
+AA_KERNEL(e4m3_cache_write, AA_GROUP_SIZE)(AA_CACHE_PARAMETERS) {
+  AA_CACHE_SLOT
+  for (aa_i32 i = id; i < heads * head_size; i += AA_GROUP_SIZE) {
+    const aa_i64 head = i / head_size;
+    const aa_i64 d = i - head * head_size;
+    aa_store_e4m3(k_cache, k_to + head * k_slots.head + d,
+                  aa_load(k, k_tokens.dtype, k_from + head * k_tokens.head + d * k_tokens.inner));
+    aa_store_e4m3(v_cache, v_to + head * v_slots.head + d,
+                  aa_load(v, v_tokens.dtype, v_from + head * v_tokens.head + d * v_tokens.inner));
+  }
+}
+AA_REGISTER(e4m3_cache_write, AA_GROUP_SIZE)

@@ -1,5 +1,5 @@
-// "quantized_linear" and "quantized_embedding" of anyaccel/abi/ops.h, compiled for one format of blocks (AA_BLOCK). Strides of w
-// are in bytes. Nothing is rounded.
+// "quantized_linear", "quantized_embedding" and "quantized_embedding_shard" of anyaccel/abi/ops.h, compiled for one format of
+// blocks (AA_BLOCK). Strides of w are in bytes. Nothing is rounded.
 //
 // The forms are those of "linear" (linear_parts.h): quantized_rows1 for one row of x, quantized_rows4 for several, and
 // quantized_shared by tiles in local memory. A row's sums do not depend on the number of rows in quantized_rows4.
@@ -211,18 +211,18 @@ AA_KERNEL(AA_NAME_BLOCK(quantized_shared), AA_GROUP_SIZE)(AA_QUANTIZED_PARAMETER
 AA_REGISTER(AA_NAME_BLOCK(quantized_shared), AA_GROUP_SIZE)
 #endif
 
-// ids [T]; an id outside of the table gives zeros. A group has a row of out.
+// ids [T]; the table begins with the row of id `first`, and an id outside of it gives zeros. A group has a row of out.
 AA_KERNEL(AA_NAME_BLOCK(quantized_embedding), AA_GROUP_SIZE)
 (AA_OUT(void) out, AA_VALUE(aa_i64) out_row, AA_VALUE(aa_i64) out_inner, AA_IN(aa_u8) table, AA_VALUE(aa_i64) table_row,
- AA_VALUE(aa_i64) table_rows, AA_IN(void) ids, AA_VALUE(aa_i64) id_step, AA_VALUE(aa_i64) size,
+ AA_VALUE(aa_i64) table_rows, AA_VALUE(aa_i64) first, AA_IN(void) ids, AA_VALUE(aa_i64) id_step, AA_VALUE(aa_i64) size,
  AA_VALUE(aa_i32) out_dtype, AA_VALUE(aa_i32) id_dtype) {
   const aa_i64 t = AA_GROUP_ID(0);
   const aa_i64 id = aa_load_index(ids, id_dtype, t * id_step);
-  const aa_i32 known = id >= 0 && id < table_rows;
+  const aa_i32 known = id >= first && id - first < table_rows;
   for (aa_i64 k = AA_LOCAL_ID * AA_WIDE; k < size; k += AA_GROUP_SIZE * AA_WIDE) {
     aa_wide v = aa_wide_all(0.0f);
     if (known) {
-      const aa_i64 block = aa_block_of(id * table_row, k);
+      const aa_i64 block = aa_block_of((id - first) * table_row, k);
       v = aa_decode(table, block, aa_head_of(table, block), aa_in_block(k));
     }
     AA_PRAGMA_UNROLL for (int j = 0; j < AA_WIDE; ++j) {

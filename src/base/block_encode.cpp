@@ -1,6 +1,7 @@
 // Finds the scales of blocks by least squares: for each of a few scales around the one that fits the largest value, the
 // nearest whole numbers q are taken, and for them the scale (and minimum) with the least squared error; the best of all
-// is kept. Scales are then rounded as the format stores them, and the numbers chosen once more for the rounded ones.
+// is kept. Scales are then rounded as the format stores them, and the numbers chosen once more for the rounded ones. With
+// weights, each squared error counts as often as its weight says.
 #include "base/block_encode.h"
 
 #include <algorithm>
@@ -53,11 +54,25 @@ struct Unevenly {
   float high() const { return values.back(); }
 };
 
+// ---- weights of the squared errors ----------------------------------------------------------------------------------
+
+struct Alike {
+  float operator[](size_t) const { return 1.0F; }
+  Alike from(size_t) const { return {}; }
+};
+
+struct Given {
+  const float* values;
+
+  float operator[](size_t i) const { return values[i]; }
+  Given from(size_t first) const { return {values + first}; }
+};
+
 // ---- scales ---------------------------------------------------------------------------------------------------------
 
-// Returns the scale d with the least sum of (x - d q)^2.
-template <class Levels>
-float best_scale(const Levels& levels, std::span<const float> values) {
+// Returns the scale d with the least sum of w (x - d q)^2.
+template <class Levels, class Weights>
+float best_scale(const Levels& levels, std::span<const float> values, Weights weights) {
   float largest = 0;
   for (const float x : values) {
     if (std::abs(x) > std::abs(largest)) largest = x;
@@ -65,7 +80,7 @@ float best_scale(const Levels& levels, std::span<const float> values) {
   if (largest == 0) return 0;
   constexpr int steps = 8;
   float best = 0;
-  float best_gain = -1;  // the sum of x^2 less the squared error
+  float best_gain = -1;  // the sum of w x^2 less the squared error
   for (const float end : {levels.low(), levels.high()}) {
     for (int step = -steps; step <= steps; ++step) {
       // The largest value becomes the last number, or a number up to 0.8 inside or beyond it.
@@ -73,10 +88,11 @@ float best_scale(const Levels& levels, std::span<const float> values) {
       if (!std::isfinite(inverse)) continue;
       float xq = 0;
       float qq = 0;
-      for (const float x : values) {
-        const float q = levels.value(levels.nearest(x * inverse));
-        xq += x * q;
-        qq += q * q;
+      for (size_t i = 0; i < values.size(); ++i) {
+        const float q = levels.value(levels.nearest(values[i] * inverse));
+        const float wq = weights[i] * q;
+        xq += values[i] * wq;
+        qq += wq * q;
       }
       if (qq > 0 && xq * xq > best_gain * qq) {
         best_gain = xq * xq / qq;
@@ -93,24 +109,24 @@ struct ScaleAndMinimum {
   float minimum = 0;
 };
 
-// Returns the scale d and minimum m with the least sum of (x - d q - m)^2 for q from 0 to `most`; m is at most
+// Returns the scale d and minimum m with the least sum of w (x - d q - m)^2 for q from 0 to `most`; m is at most
 // `at_most`.
-ScaleAndMinimum best_scale_and_minimum(std::span<const float> values, int most, float at_most) {
+template <class Weights>
+ScaleAndMinimum best_scale_and_minimum(std::span<const float> values, Weights weights, int most, float at_most) {
   const auto [low, high] = std::ranges::minmax(values);
   const float bottom = std::min(low, at_most);
   if (!(high > bottom)) return {0, bottom};
   const Evenly levels{0, most};
-  const auto n = static_cast<float>(values.size());
   const auto top = static_cast<float>(most);
   ScaleAndMinimum best{(high - bottom) / top, bottom};
   float best_error = INFINITY;
   const auto consider = [&](ScaleAndMinimum candidate) {
     if (!(candidate.scale > 0)) return;
     float error = 0;
-    for (const float x : values) {
-      const float q = static_cast<float>(levels.nearest((x - candidate.minimum) / candidate.scale));
-      const float miss = x - candidate.scale * q - candidate.minimum;
-      error += miss * miss;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float q = static_cast<float>(levels.nearest((values[i] - candidate.minimum) / candidate.scale));
+      const float miss = values[i] - candidate.scale * q - candidate.minimum;
+      error += weights[i] * miss * miss;
     }
     if (error < best_error) {
       best_error = error;
@@ -122,16 +138,20 @@ ScaleAndMinimum best_scale_and_minimum(std::span<const float> values, int most, 
   for (int step = -steps; step <= steps; ++step) {
     const float inverse = (top + 0.1F * static_cast<float>(step)) / (high - bottom);
     if (!std::isfinite(inverse)) continue;
+    float n = 0;
     float q1 = 0;
     float q2 = 0;
     float x1 = 0;
     float xq = 0;
-    for (const float x : values) {
-      const float q = static_cast<float>(levels.nearest((x - bottom) * inverse));
-      q1 += q;
-      q2 += q * q;
-      x1 += x;
-      xq += x * q;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float q = static_cast<float>(levels.nearest((values[i] - bottom) * inverse));
+      const float wq = weights[i] * q;
+      const float wx = weights[i] * values[i];
+      n += weights[i];
+      q1 += wq;
+      q2 += wq * q;
+      x1 += wx;
+      xq += wx * q;
     }
     const float determinant = n * q2 - q1 * q1;
     if (!(determinant > 0)) continue;
@@ -156,9 +176,9 @@ void put_fifth_bits(uint8_t* bytes, const int* q) {
 }
 
 // Stores the scale and returns the numbers for it.
-template <class Levels>
-std::array<int, 32> scaled(const Levels& levels, const float* values, uint8_t* scale_at) {
-  const uint16_t bits = to_half(best_scale(levels, {values, 32}));
+template <class Levels, class Weights>
+std::array<int, 32> scaled(const Levels& levels, const float* values, Weights weights, uint8_t* scale_at) {
+  const uint16_t bits = to_half(best_scale(levels, {values, 32}, weights));
   put_half(scale_at, bits);
   const float scale = fp16_to_float(bits);
   std::array<int, 32> q{};
@@ -166,8 +186,9 @@ std::array<int, 32> scaled(const Levels& levels, const float* values, uint8_t* s
   return q;
 }
 
-std::array<int, 32> scaled_from_minimum(int most, const float* values, uint8_t* block) {
-  const ScaleAndMinimum found = best_scale_and_minimum({values, 32}, most, INFINITY);
+template <class Weights>
+std::array<int, 32> scaled_from_minimum(int most, const float* values, Weights weights, uint8_t* block) {
+  const ScaleAndMinimum found = best_scale_and_minimum({values, 32}, weights, most, INFINITY);
   const uint16_t scale_bits = to_half(found.scale);
   const uint16_t minimum_bits = to_half(found.minimum);
   put_half(block, scale_bits);
@@ -180,39 +201,46 @@ std::array<int, 32> scaled_from_minimum(int most, const float* values, uint8_t* 
   return q;
 }
 
-void encode_q4_0(const float* values, uint8_t* block) {
-  std::array<int, 32> q = scaled(Evenly{-8, 7}, values, block);
+template <class Weights>
+void encode_q4_0(const float* values, Weights weights, uint8_t* block) {
+  std::array<int, 32> q = scaled(Evenly{-8, 7}, values, weights, block);
   for (int& one : q) one += 8;
   put_nibbles(block + 2, q.data());
 }
 
-void encode_q4_1(const float* values, uint8_t* block) {
-  put_nibbles(block + 4, scaled_from_minimum(15, values, block).data());
+template <class Weights>
+void encode_q4_1(const float* values, Weights weights, uint8_t* block) {
+  put_nibbles(block + 4, scaled_from_minimum(15, values, weights, block).data());
 }
 
-void encode_q5_0(const float* values, uint8_t* block) {
-  std::array<int, 32> q = scaled(Evenly{-16, 15}, values, block);
+template <class Weights>
+void encode_q5_0(const float* values, Weights weights, uint8_t* block) {
+  std::array<int, 32> q = scaled(Evenly{-16, 15}, values, weights, block);
   for (int& one : q) one += 16;
   put_fifth_bits(block + 2, q.data());
   put_nibbles(block + 6, q.data());
 }
 
-void encode_q5_1(const float* values, uint8_t* block) {
-  const std::array<int, 32> q = scaled_from_minimum(31, values, block);
+template <class Weights>
+void encode_q5_1(const float* values, Weights weights, uint8_t* block) {
+  const std::array<int, 32> q = scaled_from_minimum(31, values, weights, block);
   put_fifth_bits(block + 4, q.data());
   put_nibbles(block + 8, q.data());
 }
 
-void encode_q8_0(const float* values, uint8_t* block) {
-  const std::array<int, 32> q = scaled(Evenly{-127, 127}, values, block);
+template <class Weights>
+void encode_q8_0(const float* values, Weights weights, uint8_t* block) {
+  const std::array<int, 32> q = scaled(Evenly{-127, 127}, values, weights, block);
   for (unsigned i = 0; i < 32; ++i) block[2 + i] = static_cast<uint8_t>(static_cast<int8_t>(q[i]));
 }
 
-void encode_iq4_nl(const float* values, uint8_t* block) {
-  put_nibbles(block + 2, scaled(Unevenly(), values, block).data());
+template <class Weights>
+void encode_iq4_nl(const float* values, Weights weights, uint8_t* block) {
+  put_nibbles(block + 2, scaled(Unevenly(), values, weights, block).data());
 }
 
-void encode_mxfp4(const float* values, uint8_t* block) {
+template <class Weights>
+void encode_mxfp4(const float* values, Weights weights, uint8_t* block) {
   // The magnitudes are doubled, as in the decoder; the sign is the fourth bit.
   constexpr std::array<float, 8> magnitudes = {0, 1, 2, 3, 4, 6, 8, 12};
   float largest = 0;
@@ -233,7 +261,7 @@ void encode_mxfp4(const float* values, uint8_t* block) {
         if (std::abs(x - magnitudes[k]) < std::abs(x - magnitudes[nearest])) nearest = k;
       }
       const float miss = (x - magnitudes[nearest]) * scale;
-      error += miss * miss;
+      error += weights[i] * miss * miss;
       candidate[i] = static_cast<int>(values[i] < 0 && nearest > 0 ? nearest | 8u : nearest);
     }
     if (error < best_error) {
@@ -261,13 +289,13 @@ struct Scaled {
 };
 
 // `scales`: the levels that stored scales may have.
-template <unsigned parts, class Levels>
-Scaled<parts> scale_parts(const Levels& levels, const Evenly& scales, const float* values) {
+template <unsigned parts, class Levels, class Weights>
+Scaled<parts> scale_parts(const Levels& levels, const Evenly& scales, const float* values, Weights weights) {
   constexpr unsigned size = 256 / parts;
   std::array<float, parts> wanted{};
   float largest = 0;
   for (unsigned part = 0; part < parts; ++part) {
-    wanted[part] = best_scale(levels, {values + part * size, size});
+    wanted[part] = best_scale(levels, {values + part * size, size}, weights.from(part * size));
     if (std::abs(wanted[part]) > std::abs(largest)) largest = wanted[part];
   }
   Scaled<parts> found;
@@ -290,7 +318,7 @@ Scaled<parts> scale_parts(const Levels& levels, const Evenly& scales, const floa
           const float x = values[part * size + i];
           q[i] = levels.nearest(scale == 0 ? 0 : x / scale);
           const float miss = x - scale * levels.value(q[i]);
-          error += miss * miss;
+          error += weights[part * size + i] * miss * miss;
         }
         if (error < best_error || step == -1) {
           best_error = error;
@@ -306,8 +334,9 @@ Scaled<parts> scale_parts(const Levels& levels, const Evenly& scales, const floa
   float qq = 0;
   for (unsigned i = 0; i < 256; ++i) {
     const float q = static_cast<float>(found.scales[i / size]) * levels.value(found.q[i]);
-    xq += values[i] * q;
-    qq += q * q;
+    const float wq = weights[i] * q;
+    xq += values[i] * wq;
+    qq += wq * q;
   }
   if (qq > 0 && std::isfinite(xq / qq) && xq != 0) d = xq / qq;
   found.d = to_half(d);
@@ -331,8 +360,8 @@ struct FromMinimum {
 };
 
 // q is at most `most`, scales and minima are at most `most_stored`.
-template <unsigned parts>
-FromMinimum<parts> scale_parts_from_minimum(int most, int most_stored, const float* values) {
+template <unsigned parts, class Weights>
+FromMinimum<parts> scale_parts_from_minimum(int most, int most_stored, const float* values, Weights weights) {
   constexpr unsigned size = 256 / parts;
   const Evenly levels{0, most};
   const Evenly stored{0, most_stored};
@@ -340,7 +369,7 @@ FromMinimum<parts> scale_parts_from_minimum(int most, int most_stored, const flo
   float scale_max = 0;
   float minimum_max = 0;
   for (unsigned part = 0; part < parts; ++part) {
-    wanted[part] = best_scale_and_minimum({values + part * size, size}, most, 0.0F);
+    wanted[part] = best_scale_and_minimum({values + part * size, size}, weights.from(part * size), most, 0.0F);
     scale_max = std::max(scale_max, wanted[part].scale);
     minimum_max = std::max(minimum_max, -wanted[part].minimum);
   }
@@ -364,7 +393,7 @@ FromMinimum<parts> scale_parts_from_minimum(int most, int most_stored, const flo
           const float x = values[part * size + i];
           q[i] = levels.nearest(scale == 0 ? 0 : (x + minimum) / scale);
           const float miss = x + minimum - scale * static_cast<float>(q[i]);
-          error += miss * miss;
+          error += weights[part * size + i] * miss * miss;
         }
         if (error < best_error || step == 0) {
           best_error = error;
@@ -385,11 +414,12 @@ FromMinimum<parts> scale_parts_from_minimum(int most, int most_stored, const flo
   for (unsigned i = 0; i < 256; ++i) {
     const double a = found.scales[i / size] * found.q[i];
     const double b = -found.minima[i / size];
-    aa += a * a;
-    ab += a * b;
-    bb += b * b;
-    xa += static_cast<double>(values[i]) * a;
-    xb += static_cast<double>(values[i]) * b;
+    const auto w = static_cast<double>(weights[i]);
+    aa += w * a * a;
+    ab += w * a * b;
+    bb += w * b * b;
+    xa += w * static_cast<double>(values[i]) * a;
+    xb += w * static_cast<double>(values[i]) * b;
   }
   const double determinant = aa * bb - ab * ab;
   if (determinant > 1e-6 * aa * bb) {
@@ -410,8 +440,9 @@ FromMinimum<parts> scale_parts_from_minimum(int most, int most_stored, const flo
   return found;
 }
 
-void encode_q2_k(const float* values, uint8_t* block) {
-  const FromMinimum<16> found = scale_parts_from_minimum<16>(3, 15, values);
+template <class Weights>
+void encode_q2_k(const float* values, Weights weights, uint8_t* block) {
+  const FromMinimum<16> found = scale_parts_from_minimum<16>(3, 15, values, weights);
   for (unsigned part = 0; part < 16; ++part) {
     block[part] = static_cast<uint8_t>(found.scales[part] | found.minima[part] << 4);
   }
@@ -420,8 +451,9 @@ void encode_q2_k(const float* values, uint8_t* block) {
   put_half(block + 82, found.dmin);
 }
 
-void encode_q3_k(const float* values, uint8_t* block) {
-  const Scaled<16> found = scale_parts<16>(Evenly{-4, 3}, Evenly{-32, 31}, values);
+template <class Weights>
+void encode_q3_k(const float* values, Weights weights, uint8_t* block) {
+  const Scaled<16> found = scale_parts<16>(Evenly{-4, 3}, Evenly{-32, 31}, values, weights);
   for (unsigned i = 0; i < 256; ++i) {
     const int q = found.q[i] + 4;
     put_two_bits(block + 32, i, q);
@@ -451,9 +483,9 @@ void put_scales_and_minima(const FromMinimum<8>& found, uint8_t* bytes) {
   }
 }
 
-template <bool fifth>
-void encode_q4_or_q5_k(const float* values, uint8_t* block) {
-  const FromMinimum<8> found = scale_parts_from_minimum<8>(fifth ? 31 : 15, 63, values);
+template <bool fifth, class Weights>
+void encode_q4_or_q5_k(const float* values, Weights weights, uint8_t* block) {
+  const FromMinimum<8> found = scale_parts_from_minimum<8>(fifth ? 31 : 15, 63, values, weights);
   put_half(block, found.d);
   put_half(block + 2, found.dmin);
   put_scales_and_minima(found, block + 4);
@@ -467,8 +499,19 @@ void encode_q4_or_q5_k(const float* values, uint8_t* block) {
   }
 }
 
-void encode_q6_k(const float* values, uint8_t* block) {
-  const Scaled<16> found = scale_parts<16>(Evenly{-32, 31}, Evenly{-128, 127}, values);
+template <class Weights>
+void encode_q4_k(const float* values, Weights weights, uint8_t* block) {
+  encode_q4_or_q5_k<false>(values, weights, block);
+}
+
+template <class Weights>
+void encode_q5_k(const float* values, Weights weights, uint8_t* block) {
+  encode_q4_or_q5_k<true>(values, weights, block);
+}
+
+template <class Weights>
+void encode_q6_k(const float* values, Weights weights, uint8_t* block) {
+  const Scaled<16> found = scale_parts<16>(Evenly{-32, 31}, Evenly{-128, 127}, values, weights);
   for (unsigned i = 0; i < 256; ++i) {
     const unsigned half = i / 128;
     const unsigned group = i % 128 / 32;
@@ -483,8 +526,9 @@ void encode_q6_k(const float* values, uint8_t* block) {
   put_half(block + 208, found.d);
 }
 
-void encode_iq4_xs(const float* values, uint8_t* block) {
-  const Scaled<8> found = scale_parts<8>(Unevenly(), Evenly{-32, 31}, values);
+template <class Weights>
+void encode_iq4_xs(const float* values, Weights weights, uint8_t* block) {
+  const Scaled<8> found = scale_parts<8>(Unevenly(), Evenly{-32, 31}, values, weights);
   put_half(block, found.d);
   unsigned high_scales = 0;
   for (unsigned part = 0; part < 8; ++part) {
@@ -499,22 +543,22 @@ void encode_iq4_xs(const float* values, uint8_t* block) {
 
 struct Encoder {
   std::string_view name;
-  void (*encode)(const float* values, uint8_t* block);  // the block's bytes are 0
+  // The block's bytes are 0.
+  void (*encode)(const float* values, Alike weights, uint8_t* block);
+  void (*encode_weighted)(const float* values, Given weights, uint8_t* block);
 };
 
-constexpr std::array<Encoder, 13> encoders = {{{"Q4_0", encode_q4_0},
-                                               {"Q4_1", encode_q4_1},
-                                               {"Q5_0", encode_q5_0},
-                                               {"Q5_1", encode_q5_1},
-                                               {"Q8_0", encode_q8_0},
-                                               {"Q2_K", encode_q2_k},
-                                               {"Q3_K", encode_q3_k},
-                                               {"Q4_K", encode_q4_or_q5_k<false>},
-                                               {"Q5_K", encode_q4_or_q5_k<true>},
-                                               {"Q6_K", encode_q6_k},
-                                               {"IQ4_NL", encode_iq4_nl},
-                                               {"IQ4_XS", encode_iq4_xs},
-                                               {"MXFP4", encode_mxfp4}}};
+#define ANYACCEL_ENCODER(name, function) \
+  { name, function<Alike>, function<Given> }
+constexpr std::array<Encoder, 13> encoders = {
+    {ANYACCEL_ENCODER("Q4_0", encode_q4_0), ANYACCEL_ENCODER("Q4_1", encode_q4_1),
+     ANYACCEL_ENCODER("Q5_0", encode_q5_0), ANYACCEL_ENCODER("Q5_1", encode_q5_1),
+     ANYACCEL_ENCODER("Q8_0", encode_q8_0), ANYACCEL_ENCODER("Q2_K", encode_q2_k),
+     ANYACCEL_ENCODER("Q3_K", encode_q3_k), ANYACCEL_ENCODER("Q4_K", encode_q4_k),
+     ANYACCEL_ENCODER("Q5_K", encode_q5_k), ANYACCEL_ENCODER("Q6_K", encode_q6_k),
+     ANYACCEL_ENCODER("IQ4_NL", encode_iq4_nl), ANYACCEL_ENCODER("IQ4_XS", encode_iq4_xs),
+     ANYACCEL_ENCODER("MXFP4", encode_mxfp4)}};
+#undef ANYACCEL_ENCODER
 
 }  // namespace
 
@@ -522,14 +566,31 @@ bool can_encode(const BlockFormat& format) noexcept {
   return std::ranges::find(encoders, format.name, &Encoder::name) != encoders.end();
 }
 
-void encode_blocks(const BlockFormat& format, std::span<const float> values, std::span<std::byte> out) {
+void encode_blocks(const BlockFormat& format, std::span<const float> values, std::span<std::byte> out,
+                   std::span<const float> weights) {
   const auto* encoder = std::ranges::find(encoders, format.name, &Encoder::name);
   std::ranges::fill(out, std::byte{0});
   auto* block = reinterpret_cast<uint8_t*>(out.data());
   for (size_t first = 0; first < values.size(); first += format.values) {
-    encoder->encode(values.data() + first, block);
+    if (weights.empty()) {
+      encoder->encode(values.data() + first, Alike{}, block);
+    } else {
+      encoder->encode_weighted(values.data() + first, Given{weights.data() + first}, block);
+    }
     block += format.bytes;
   }
+}
+
+void encode_numbers(const BlockFormat& format, uint16_t scale, std::span<const int> numbers, std::byte* out) {
+  auto* block = reinterpret_cast<uint8_t*>(out);
+  put_half(block, scale);
+  const bool of_eight_bits = format.name == "Q8_0";
+  std::array<int, 32> q{};
+  for (size_t i = 0; i < q.size(); ++i) {
+    if (of_eight_bits) block[2 + i] = static_cast<uint8_t>(static_cast<int8_t>(numbers[i]));
+    q[i] = numbers[i] + 8;
+  }
+  if (!of_eight_bits) put_nibbles(block + 2, q.data());
 }
 
 const BlockFormat* find_block_format(std::string_view name) noexcept {

@@ -1,4 +1,4 @@
-// Models whose cache of keys and values is in int8: text, logits, perplexity and memory beside those of the model's own
+// Models whose cache of keys and values is in int8 or fp8: text, logits, perplexity and memory beside those of the model's own
 // dtype, in batches, with quantized weights, deterministically, and over several ranks.
 #include <gtest/gtest.h>
 
@@ -77,10 +77,12 @@ double relative_difference(const std::vector<float>& expected, const std::vector
 TEST(QuantizedCacheModel, LogitsAreNearThoseOfTheModelsDtype) {
   for (const auto& [heads, kv_heads, size] : {std::array<int64_t, 3>{4, 2, 32}, {4, 1, 64}, {2, 2, 96}}) {
     const auto model = Model::random(*get_accelerator(), shape_of(heads, kv_heads, size), DType::F32, 3);
-    const double difference =
-        relative_difference(logits_of(model, CacheType::Model), logits_of(model, CacheType::Int8));
-    EXPECT_LT(difference, 0.02) << size;
-    EXPECT_GT(difference, 0.0) << size << ": nothing was rounded";
+    const std::vector<float> expected = logits_of(model, CacheType::Model);
+    for (const auto& [cache, limit] : {std::pair{CacheType::Int8, 0.02}, {CacheType::Fp8, 0.1}}) {
+      const double difference = relative_difference(expected, logits_of(model, cache));
+      EXPECT_LT(difference, limit) << size;
+      EXPECT_GT(difference, 0.0) << size << ": nothing was rounded";
+    }
   }
 }
 
@@ -101,6 +103,7 @@ TEST(QuantizedCacheModel, GreedyTextOfTheBundledModelIsTheSameInHalfTheMemory) {
   };
   const double bits = 8.0 * static_cast<double>(dtype_size(model->dtype()));
   EXPECT_DOUBLE_EQ(bytes(CacheType::Int8) / bytes(CacheType::Model), 8.5 / bits);
+  EXPECT_DOUBLE_EQ(bytes(CacheType::Fp8) / bytes(CacheType::Model), 8 / bits);
 }
 
 TEST(QuantizedCacheModel, PerplexityHardlyChanges) {
@@ -113,23 +116,27 @@ TEST(QuantizedCacheModel, PerplexityHardlyChanges) {
   options.window = 256;
   options.stride = 128;
   const double before = perplexity(model, ids, options).value;
-  options.cache = CacheType::Int8;
-  const double after = perplexity(model, ids, options).value;
-  EXPECT_NEAR(after / before, 1.0, 2e-3) << before << " and " << after;
-  EXPECT_NE(after, before) << "nothing was rounded";
+  for (const auto& [cache, limit] : {std::pair{CacheType::Int8, 2e-3}, {CacheType::Fp8, 2e-2}}) {
+    options.cache = cache;
+    const double after = perplexity(model, ids, options).value;
+    EXPECT_NEAR(after / before, 1.0, limit) << before << " and " << after;
+    EXPECT_NE(after, before) << "nothing was rounded";
+  }
 }
 
 TEST(QuantizedCacheModel, DeterministicTextDependsOnThePromptAlone) {
   const auto model = Model::random(*get_accelerator(), shape_of(4, 2, 32), DType::F32, 5);
   const Tokens prompts = {{1, 2, 3}, {9, 8, 7, 6, 5, 4, 3, 2, 1, 11, 12}, {40}};
-  const auto run = [&](const Tokens& some) {
-    SessionOptions options = options_for(some.size(), CacheType::Int8);
-    options.deterministic = true;
-    Session session(model, options);
-    return decode(session, some, 12);
-  };
-  const Tokens together = run(prompts);
-  for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(run({prompts[i]})[0], together[i]);
+  for (const CacheType cache : {CacheType::Int8, CacheType::Fp8}) {
+    const auto run = [&](const Tokens& some) {
+      SessionOptions options = options_for(some.size(), cache);
+      options.deterministic = true;
+      Session session(model, options);
+      return decode(session, some, 12);
+    };
+    const Tokens together = run(prompts);
+    for (size_t i = 0; i < prompts.size(); ++i) EXPECT_EQ(run({prompts[i]})[0], together[i]);
+  }
 }
 
 TEST(QuantizedCacheModel, GraphsReplayIt) {
@@ -137,7 +144,7 @@ TEST(QuantizedCacheModel, GraphsReplayIt) {
   const auto model = Model::random(*get_accelerator(), shape_of(4, 2, 32), DType::F32, 5);
   const auto run = [&](const char* backend) {
     const anyaccel::testing::BackendGuard guard(backend);
-    Session session(model, options_for(2, CacheType::Int8));
+    Session session(model, options_for(2, CacheType::Fp8));
     const Tokens tokens = decode(session, Tokens{{1, 2, 3}, {5}}, 12);
     EXPECT_EQ(session.replayed_steps() > 0, std::string_view(backend) == "graph");
     return tokens;

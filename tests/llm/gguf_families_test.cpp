@@ -91,7 +91,7 @@ class CaseFile {
         if (quantizes && is_matrix) {
           const BlockFormat& format = quantized_type("q8_0");
           std::vector<std::byte> blocks(values.size() / 32 * 34);
-          quantize_rows(format, values, blocks, name);
+          quantize_rows({format, {}, {}}, values, blocks, name);
           out.add_tensor(with_layer(name, layer), shape, format.number,
                          {reinterpret_cast<const char*>(blocks.data()), blocks.size()});
           continue;

@@ -17,6 +17,7 @@
 #include "base/block_encode.h"
 #include "llm/config/weight_quantization.h"
 #include "llm/model_fixtures.h"
+#include "llm/packed_models.h"
 #include "llm/test_directory.h"
 #include "llm/thread_ranks.h"
 
@@ -72,32 +73,6 @@ TEST(PackedMatrices, DecodeToWhatTheirDefinitionsSay) {
 }
 
 // ---- models ---------------------------------------------------------------------------------------------------------
-
-struct TensorData {
-  TensorSpec spec;
-  std::string bytes;
-};
-
-template <class T>
-std::string bytes_of_numbers(const std::vector<T>& numbers) {
-  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
-}
-
-void write_model(const fs::path& to, const std::vector<TensorData>& tensors) {
-  std::vector<TensorSpec> specs;
-  std::vector<std::span<const std::byte>> data;
-  for (const TensorData& tensor : tensors) {
-    specs.push_back(tensor.spec);
-    data.push_back(std::as_bytes(std::span(tensor.bytes)));
-  }
-  write_safetensors(to / "model.safetensors", specs, data);
-}
-
-void write_config(const fs::path& to, const std::string& directory, const std::string& settings) {
-  auto config = nlohmann::json::parse(std::ifstream(directory + "/config.json"));
-  if (!settings.empty()) config["quantization_config"] = nlohmann::json::parse(settings);
-  std::ofstream(to / "config.json") << config;
-}
 
 constexpr const char* gptq_settings =
     R"({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": false, "sym": true})";

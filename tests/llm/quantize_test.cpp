@@ -178,6 +178,10 @@ TEST(Quantize, DirectoriesHoldTheModelsOfDirectories) {
       const std::vector<float> found = logits_of(out, ids, exact);
       EXPECT_LE(relative_error(reference.prompt_logits, found), is_int4 ? 0.4 : 0.04) << name << " " << type;
       EXPECT_EQ(Model::load(out, exact)->quantized_formats(), is_int4 ? "Q4_0" : "Q8_0");
+      // The same numbers, made while the directory loads.
+      LoadOptions at_load = exact;
+      at_load.quantize = type;
+      EXPECT_EQ(logits_of(in, ids, at_load), found) << name << " " << type;
       EXPECT_EQ(Tokenizer::load(out)->encode("a b c"), Tokenizer::load(in)->encode("a b c"));
       EXPECT_THROW(quantize_model(in, out, options), InvalidArgument) << "over a directory that is not empty";
       EXPECT_THROW(quantize_model(out, out + "again", options), CheckpointError) << "what is quantized already";

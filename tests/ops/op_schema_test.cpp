@@ -106,9 +106,14 @@ std::vector<Call> good_calls() {
           .with(aa_quantized_params{0, AA_BLOCK_Q4_0, AA_QUANTIZED_ROUNDED}),
       make("quantized_embedding", {floats({3, 256}), u8({9, 210}), i64({3})})
           .with(aa_quantized_params{0, AA_BLOCK_Q6_K, AA_QUANTIZED_EXACT}),
+      make("quantized_embedding_shard", {floats({3, 64}), u8({9, 68}), i32({3})})
+          .with(aa_quantized_shard_params{0, AA_BLOCK_Q8_0, 20}),
       make("quantized_cache_write",
            {u8({2, 2, 16, 68}), u8({2, 2, 16, 68}), f32({3, 2, 64}), floats({3, 2, 64}), i32({3}), i32({3})})
-          .with(aa_cache_params{0, AA_BLOCK_Q8_0}),
+          .with(aa_cache_params{0, AA_CACHE_Q8_0}),
+      make("quantized_cache_write",
+           {u8({2, 2, 16, 64}), u8({2, 2, 16, 64}), f32({3, 2, 64}), floats({3, 2, 64}), i32({3}), i32({3})})
+          .with(aa_cache_params{0, AA_CACHE_F8_E4M3}),
       make("quantized_attention", {floats({3, 4, 64}), f32({3, 4, 64}), u8({2, 2, 16, 68}), u8({2, 2, 16, 68}),
                                    i32({3}), i32({3}), absent(), f32({4})})
           .with(aa_quantized_attention_params{0, 0.3f, 0, 0, AA_BLOCK_Q8_0}),
@@ -161,7 +166,9 @@ TEST(OpSchema, EveryOpIsFoundAndChecksItsTensors) {
     if (schema.name == "repetition_penalty") good.with(aa_repetition_params{0, 1.1f});
     if (schema.name == "random") good.with(aa_random_params{0, AA_RANDOM_UNIFORM, 1, 0, 0, 1});
     // No format has the number 0.
-    if (is_for_quantized_weights(static_cast<Op>(i))) {
+    if (schema.name == "quantized_embedding_shard") {
+      good.with(aa_quantized_shard_params{0, AA_BLOCK_Q4_0, 4});
+    } else if (is_for_quantized_weights(static_cast<Op>(i))) {
       good.with(aa_quantized_params{0, AA_BLOCK_Q4_0, AA_QUANTIZED_EXACT});
     }
     if (schema.name == "quantized_cache_write") good.with(aa_cache_params{0, AA_BLOCK_Q8_0});
@@ -331,7 +338,7 @@ TEST(OpSchema, RowsOfQuantizedCachesAreWholeBlocks) {
             "quantized_cache_write: tensor \"v_cache\" has the stride 2 between the bytes of a row, expected 1");
   c = good("quantized_cache_write");
   c.tensors[2] = c.tensors[3] = f32({3, 2, 40});
-  EXPECT_EQ(c.error(), "quantized_cache_write: heads have 40 values, expected a multiple of 32, the block of Q8_0");
+  EXPECT_EQ(c.error(), "quantized_cache_write: heads have 40 values, expected a multiple of 32");
 }
 
 TEST(OpSchema, OutputsMustNotOverlapThemselves) {
@@ -373,6 +380,8 @@ TEST(OpSchema, ParameterValues) {
       good("frequency_penalty").with(aa_frequency_params{0, nan, 0}),
       good("frequency_penalty").with(aa_frequency_params{0, 0, nan}),
       good("embedding_shard").with(aa_embedding_shard_params{0, 0, -1}),
+      good("quantized_embedding_shard").with(aa_quantized_shard_params{0, AA_BLOCK_Q8_0, -1}),
+      good("quantized_embedding_shard").with(aa_quantized_shard_params{0, 1, 0}),
       good("norm_linear").with(aa_norm_params{0, nan}),
       good("norm_gated_linear").with(aa_norm_activation_params{0, -1, 0}),
       good("norm_gated_linear").with(aa_norm_activation_params{0, 0, 6}),

@@ -1,10 +1,13 @@
-// Caches of keys and values in blocks: "quantized_cache_write" and "quantized_attention" against the CPU's references, on
-// every instruction set of the CPU, or on the accelerator that ANYACCEL_TEST_ACCELERATOR names.
+// Caches of keys and values in blocks or in floats of 8 bits: "quantized_cache_write" and "quantized_attention" against the CPU's
+// references, on every instruction set of the CPU, or on the accelerator that ANYACCEL_TEST_ACCELERATOR names; and the rounding of
+// such floats against PyTorch's.
+#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <limits>
 
 #include "base/block_format.h"
+#include "ops/e4m3_torch_values.h"
 #include "ops/op_test_support.h"
 
 namespace anyaccel::cpu::testing {
@@ -13,7 +16,7 @@ namespace {
 constexpr int64_t kValues = 32, kBytes = 34;  // of a block
 constexpr Tolerance kTolerance{1e-5, 3e-6, 1};
 
-int64_t row_bytes(int64_t size) { return size / kValues * kBytes; }
+int64_t row_bytes(int64_t size, int32_t format) { return format == AA_CACHE_Q8_0 ? size / kValues * kBytes : size; }
 
 std::vector<float> decoded(const TestTensor& cache) {
   std::vector<std::byte> bytes;
@@ -24,9 +27,16 @@ std::vector<float> decoded(const TestTensor& cache) {
 }
 
 // A cache, with gaps between rows if wanted, of values of the size of 1; those of `not_seen` (rows) are NaN.
-TestTensor cache_of(Random& random, const Shape& shape, const std::function<bool(int64_t)>& not_seen) {
+TestTensor cache_of(Random& random, const Shape& shape, int32_t format, const std::function<bool(int64_t)>& not_seen) {
   TestTensor cache(DType::U8, shape);
   const int64_t bytes = shape[3];
+  if (format == AA_CACHE_F8_E4M3) {
+    cache.fill([&](int64_t i) -> double {
+      const bool hidden = not_seen && not_seen(i / bytes);
+      return hidden ? 0x7f : static_cast<double>(random.integer(0, 0x40) | random.integer(0, 1) << 7);  // at most 2
+    });
+    return cache;
+  }
   for (int64_t i = 0; i < cache.count(); i += kBytes) {
     const bool hidden = not_seen && not_seen(i / bytes);
     const uint16_t scale = hidden ? uint16_t{0x7e00} : float_to_fp16(0.005f + 0.01f * static_cast<float>(i % 97) / 97);
@@ -40,7 +50,7 @@ TestTensor cache_of(Random& random, const Shape& shape, const std::function<bool
 OpCase attention_case(Random& random, int64_t tokens, int64_t q_heads, int64_t kv_heads, int64_t size,
                       int64_t sequences, int64_t slots, aa_quantized_attention_params params,
                       const std::function<bool(int64_t)>& not_seen = {}) {
-  const Shape cache{sequences, kv_heads, slots, row_bytes(size)};
+  const Shape cache{sequences, kv_heads, slots, row_bytes(size, params.format)};
   const bool strided = random.chance(0.3);
   const Shape heads{tokens, q_heads, size};
   OpCase c;
@@ -50,7 +60,7 @@ OpCase attention_case(Random& random, int64_t tokens, int64_t q_heads, int64_t k
   c.tensors.push_back(strided ? TestTensor::random_layout(random, random.float_dtype(), heads, true)
                               : TestTensor(random.float_dtype(), heads));
   c.tensors[1].fill_normal(random);
-  for (int i = 0; i < 2; ++i) c.tensors.push_back(cache_of(random, cache, not_seen));
+  for (int i = 0; i < 2; ++i) c.tensors.push_back(cache_of(random, cache, params.format, not_seen));
   for (int i = 0; i < 2; ++i) c.tensors.emplace_back(DType::I32, Shape{tokens});
   // Slopes and sinks.
   for (int i = 0; i < 2; ++i) {
@@ -59,8 +69,12 @@ OpCase attention_case(Random& random, int64_t tokens, int64_t q_heads, int64_t k
   return c.with(params);
 }
 
-aa_quantized_attention_params params_of(int64_t size, int32_t window = 0, float softcap = 0) {
-  return {0, 1.0f / std::sqrt(static_cast<float>(size)), window, softcap, AA_BLOCK_Q8_0};
+constexpr int32_t kFormats[] = {AA_CACHE_Q8_0, AA_CACHE_F8_E4M3};
+
+int32_t any_format(Random& random) { return kFormats[random.integer(0, 1)]; }
+
+aa_quantized_attention_params params_of(int64_t size, int32_t format, int32_t window = 0, float softcap = 0) {
+  return {0, 1.0f / std::sqrt(static_cast<float>(size)), window, softcap, format};
 }
 
 TEST(QuantizedCache, NewTokens) {
@@ -69,9 +83,10 @@ TEST(QuantizedCache, NewTokens) {
       const int64_t kv_heads = random.integer(1, 3), group = random.pick<int64_t>({1, 2, 4, 7, 8});
       const int64_t size = random.pick<int64_t>({32, 64, 96, 128, 160, 256});
       const int64_t sequences = random.integer(1, 3), slots = random.integer(1, 400);
-      OpCase c = attention_case(random, random.integer(1, 4), kv_heads * group, kv_heads, size, sequences, slots,
-                                params_of(size, random.chance(0.3) ? static_cast<int32_t>(random.integer(1, 300)) : 0,
-                                          random.chance(0.2) ? 5.0f : 0.0f));
+      OpCase c = attention_case(
+          random, random.integer(1, 4), kv_heads * group, kv_heads, size, sequences, slots,
+          params_of(size, any_format(random), random.chance(0.3) ? static_cast<int32_t>(random.integer(1, 300)) : 0,
+                    random.chance(0.2) ? 5.0f : 0.0f));
       c.tensors[4].fill([&](int64_t) { return static_cast<double>(random.integer(0, sequences - 1)); });
       c.tensors[5].fill([&](int64_t) { return static_cast<double>(random.integer(0, slots - 1)); });
       compare(c, kTolerance);
@@ -92,8 +107,9 @@ TEST(QuantizedCache, Prompts) {
         const int64_t slot = row % slots;
         return row / slots / kv_heads == 0 || slot >= first + tokens || (window > 0 && slot <= first - window);
       };
-      OpCase c = attention_case(random, tokens, kv_heads * group, kv_heads, size, 2, slots,
-                                params_of(size, window, random.chance(0.2) ? 3.0f : 0.0f), not_seen);
+      OpCase c =
+          attention_case(random, tokens, kv_heads * group, kv_heads, size, 2, slots,
+                         params_of(size, any_format(random), window, random.chance(0.2) ? 3.0f : 0.0f), not_seen);
       c.tensors[4].fill([](int64_t) { return 1.0; });
       c.tensors[5].fill([&](int64_t t) { return static_cast<double>(first + t); });
       compare(c, kTolerance);
@@ -104,15 +120,17 @@ TEST(QuantizedCache, Prompts) {
 TEST(QuantizedCache, ALaterTokensNaNDoesNotReachEarlierOnes) {
   Random random(2);
   constexpr int64_t tokens = 20, slots = 40;
-  OpCase c =
-      attention_case(random, tokens, 4, 2, 64, 1, slots, params_of(64), [&](int64_t row) { return row % slots == 30; });
-  c.tensors[5].fill([](int64_t t) { return static_cast<double>(t + 15); });
-  compare(c, kTolerance);
+  for (const int32_t format : kFormats) {
+    OpCase c = attention_case(random, tokens, 4, 2, 64, 1, slots, params_of(64, format),
+                              [&](int64_t row) { return row % slots == 30; });
+    c.tensors[5].fill([](int64_t t) { return static_cast<double>(t + 15); });
+    compare(c, kTolerance);
+  }
 }
 
 TEST(QuantizedCache, OutOfRange) {
   Random random(1);
-  OpCase c = attention_case(random, 3, 4, 2, 32, 2, 8, params_of(32));
+  OpCase c = attention_case(random, 3, 4, 2, 32, 2, 8, params_of(32, AA_CACHE_F8_E4M3));
   for (const auto& [sequence, position] : {std::pair{2, 0}, {-1, 0}, {0, 8}, {0, -1}}) {
     OpCase bad = c;
     bad.tensors[4].set(1, int64_t{sequence});
@@ -122,47 +140,52 @@ TEST(QuantizedCache, OutOfRange) {
 }
 
 TEST(QuantizedCache, ByRowDoesNotDependOnTheNumberOfTokens) {
-  Random random(4);
-  const OpCase all = [&] {
-    OpCase c = attention_case(random, 40, 8, 2, 64, 1, 300, params_of(64));
-    c.tensors[0] = TestTensor(DType::F32, {40, 8, 64});
-    const TestTensor q = c.tensors[1];
-    c.tensors[1] = TestTensor(DType::F32, {40, 8, 64});
-    c.tensors[1].fill([&](int64_t i) { return q.number(i); });
-    c.tensors[5].fill([](int64_t t) { return static_cast<double>(200 + t); });
-    return c;
-  }();
-  const auto run_rows = [&](int64_t begin, int64_t count) {
-    OpCase c = all;
-    c.tensors[0] = TestTensor(DType::F32, {count, 8, 64});
-    c.tensors[1] = TestTensor(DType::F32, {count, 8, 64});
-    c.tensors[1].fill([&](int64_t i) { return all.tensors[1].number(begin * 8 * 64 + i); });
-    for (size_t i : {size_t{4}, size_t{5}}) {
-      c.tensors[i] = TestTensor(DType::I32, {count});
-      c.tensors[i].fill([&](int64_t t) { return all.tensors[i].number(begin + t); });
+  for (const int32_t format : kFormats) {
+    Random random(4);
+    const OpCase all = [&] {
+      OpCase c = attention_case(random, 40, 8, 2, 64, 1, 300, params_of(64, format));
+      c.tensors[0] = TestTensor(DType::F32, {40, 8, 64});
+      const TestTensor q = c.tensors[1];
+      c.tensors[1] = TestTensor(DType::F32, {40, 8, 64});
+      c.tensors[1].fill([&](int64_t i) { return q.number(i); });
+      c.tensors[5].fill([](int64_t t) { return static_cast<double>(200 + t); });
+      return c;
+    }();
+    const auto run_rows = [&](int64_t begin, int64_t count) {
+      OpCase c = all;
+      c.tensors[0] = TestTensor(DType::F32, {count, 8, 64});
+      c.tensors[1] = TestTensor(DType::F32, {count, 8, 64});
+      c.tensors[1].fill([&](int64_t i) { return all.tensors[1].number(begin * 8 * 64 + i); });
+      for (size_t i : {size_t{4}, size_t{5}}) {
+        c.tensors[i] = TestTensor(DType::I32, {count});
+        c.tensors[i].fill([&](int64_t t) { return all.tensors[i].number(begin + t); });
+      }
+      std::vector<aa_tensor> views;
+      for (TestTensor& t : c.tensors) views.push_back(t.view());
+      aa_op_call call{};
+      call.struct_size = sizeof(call);
+      call.tensors = views.data();
+      call.tensor_count = static_cast<uint32_t>(views.size());
+      call.params = c.params.data();
+      call.params_size = static_cast<uint32_t>(c.params.size());
+      run_call("quantized_attention_by_row", call, true);
+      return c.tensors[0];
+    };
+    const TestTensor whole = run_rows(0, 40);
+    for (const int64_t begin : {0, 17, 39}) {
+      const TestTensor one = run_rows(begin, 1);
+      for (int64_t i = 0; i < 8 * 64; ++i) ASSERT_EQ(one.number(i), whole.number(begin * 8 * 64 + i)) << begin;
     }
-    std::vector<aa_tensor> views;
-    for (TestTensor& t : c.tensors) views.push_back(t.view());
-    aa_op_call call{};
-    call.struct_size = sizeof(call);
-    call.tensors = views.data();
-    call.tensor_count = static_cast<uint32_t>(views.size());
-    call.params = c.params.data();
-    call.params_size = static_cast<uint32_t>(c.params.size());
-    run_call("quantized_attention_by_row", call, true);
-    return c.tensors[0];
-  };
-  const TestTensor whole = run_rows(0, 40);
-  for (const int64_t begin : {0, 17, 39}) {
-    const TestTensor one = run_rows(begin, 1);
-    for (int64_t i = 0; i < 8 * 64; ++i) ASSERT_EQ(one.number(i), whole.number(begin * 8 * 64 + i)) << begin;
   }
 }
 
-OpCase write_case(Random& random, int64_t tokens, int64_t sequences, int64_t heads, int64_t slots, int64_t size) {
+OpCase write_case(Random& random, int32_t format, int64_t tokens, int64_t sequences, int64_t heads, int64_t slots,
+                  int64_t size) {
   OpCase c;
   c.op = "quantized_cache_write";
-  for (int i = 0; i < 2; ++i) c.tensors.push_back(cache_of(random, {sequences, heads, slots, row_bytes(size)}, {}));
+  for (int i = 0; i < 2; ++i) {
+    c.tensors.push_back(cache_of(random, {sequences, heads, slots, row_bytes(size, format)}, format, {}));
+  }
   for (int i = 0; i < 2; ++i) {
     c.tensors.push_back(TestTensor::random_layout(random, random.float_dtype(), {tokens, heads, size}, true));
     c.tensors.back().fill_normal(random, random.pick({1e-4, 1.0, 300.0}));
@@ -171,18 +194,19 @@ OpCase write_case(Random& random, int64_t tokens, int64_t sequences, int64_t hea
     c.tensors.emplace_back(DType::I32, Shape{tokens});
     c.tensors.back().fill([&](int64_t) { return static_cast<double>(random.integer(0, bound - 1)); });
   }
-  return c.with(aa_cache_params{0, AA_BLOCK_Q8_0});
+  return c.with(aa_cache_params{0, format});
 }
 
-// The CPU writes the bytes of its reference. Another accelerator may round to the other neighbour where a value is close to the
-// middle.
+// The CPU writes the bytes of its reference. Another accelerator may round to the other neighbour where a value of a block is
+// close to the middle.
 TEST(QuantizedCache, Write) {
   for_each_seed([](Random& random) {
     for (int i = 0; i < 20; ++i) {
       const int64_t sequences = random.integer(1, 3), slots = random.integer(1, 30);
-      const OpCase c = write_case(random, random.integer(0, 9), sequences, random.integer(1, 4), slots,
+      const int32_t format = any_format(random);
+      const OpCase c = write_case(random, format, random.integer(0, 9), sequences, random.integer(1, 4), slots,
                                   random.pick<int64_t>({32, 64, 96, 128}));
-      if (!anyaccel::testing::device_under_test()) {
+      if (format == AA_CACHE_F8_E4M3 || !anyaccel::testing::device_under_test()) {
         compare(c, {0, 0, 0});
       } else {
         OpCase expected = c, found = c;
@@ -214,7 +238,7 @@ TEST(QuantizedCache, Write) {
 // numbers become zeros.
 TEST(QuantizedCache, ExtremesOfBlocks) {
   Random random(3);
-  OpCase c = write_case(random, 1, 1, 1, 1, 192);
+  OpCase c = write_case(random, AA_CACHE_Q8_0, 1, 1, 1, 1, 192);
   c.tensors[2] = TestTensor(DType::F32, {1, 1, 192});
   c.tensors[2].fill_normal(random);
   c.tensors[4].set(0, int64_t{0});
@@ -237,6 +261,52 @@ TEST(QuantizedCache, ExtremesOfBlocks) {
         ASSERT_NEAR(values[i], c.tensors[2].number(static_cast<int64_t>(i)), 0.02) << i;
       }
     }
+  });
+}
+
+// A row of values with the bits of `numbers`, written as floats of 8 bits.
+std::vector<int64_t> written_as_e4m3(const std::vector<float>& numbers) {
+  Random random(5);
+  const auto size = static_cast<int64_t>(numbers.size());
+  OpCase c = write_case(random, AA_CACHE_F8_E4M3, 1, 1, 1, 1, size);
+  c.tensors[2] = TestTensor(DType::F32, {1, 1, size});
+  c.tensors[2].fill([&](int64_t i) { return static_cast<double>(numbers[static_cast<size_t>(i)]); });
+  c.tensors[4].set(0, int64_t{0});
+  c.tensors[5].set(0, int64_t{0});
+  run(c, true);
+  std::vector<int64_t> bytes;
+  for (int64_t i = 0; i < size; ++i) bytes.push_back(c.tensors[0].integer(i));
+  return bytes;
+}
+
+// Every value of the format, the middles between them and what lies beside those, in whole groups of 32.
+TEST(QuantizedCache, E4m3IsRoundedAsPyTorchRoundsIt) {
+  std::vector<float> numbers;
+  for (const auto& [number, rounded] : ops::torch_values::rounded_to_e4m3)
+    numbers.push_back(std::bit_cast<float>(number));
+  const size_t count = numbers.size();
+  numbers.resize((count + 31) / 32 * 32);
+  for_each_isa([&](Isa) {
+    const std::vector<int64_t> bytes = written_as_e4m3(numbers);
+    for (size_t i = 0; i < count; ++i) {
+      ASSERT_EQ(bytes[i], ops::torch_values::rounded_to_e4m3[i].rounded) << numbers[i];
+    }
+  });
+}
+
+TEST(QuantizedCache, ExtremesOfE4m3) {
+  std::vector<float> numbers(32, 1.0f);
+  numbers[0] = std::numeric_limits<float>::quiet_NaN();
+  numbers[1] = -std::numeric_limits<float>::infinity();
+  numbers[2] = std::numeric_limits<float>::max();
+  numbers[3] = -1e-30f;
+  for_each_isa([&](Isa) {
+    const std::vector<int64_t> bytes = written_as_e4m3(numbers);
+    EXPECT_EQ(bytes[0] & 0x7f, 0x7f);
+    EXPECT_EQ(bytes[1] & 0x7f, 0x7f);
+    EXPECT_EQ(bytes[2], 0x7e);
+    EXPECT_EQ(bytes[3], 0x80);
+    for (size_t i = 4; i < 32; ++i) EXPECT_EQ(bytes[i], 0x38);
   });
 }
 

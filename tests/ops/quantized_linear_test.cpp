@@ -2,6 +2,7 @@
 // set, or of the accelerator that ANYACCEL_TEST_ACCELERATOR names.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/block_format.h"
 #include "ops/op_test_support.h"
@@ -177,6 +178,35 @@ TEST_P(Quantized, EmbeddingIsTheDecodedRow) {
   compare(c, {0, 0, 0});
   c.tensors[2].set(4, rows);
   expect_out_of_range(c);
+}
+
+// The sum of the parts of a table over ranks is the whole table's row.
+TEST_P(Quantized, EmbeddingOfAPartGivesZerosElsewhere) {
+  Random random(8);
+  const BlockFormat& format = GetParam();
+  const int64_t k = format.values * 2, rows = 7, t = 9;
+  for (const int64_t first : {0, 5}) {
+    OpCase c;
+    c.op = "quantized_embedding_shard";
+    c.tensors = {TestTensor::random_layout(random, random.float_dtype(), {t, k}, false),
+                 random_blocks(random, format, rows, k), TestTensor(DType::I64, {t})};
+    c.tensors[2].fill([&](int64_t i) { return static_cast<double>(first - 1 + i); });
+    c.tensors[2].set(8, static_cast<double>(std::numeric_limits<int32_t>::min()));
+    c.with(aa_quantized_shard_params{0, static_cast<int32_t>(format.number), first});
+    compare(c, {0, 0, 0});
+    OpCase whole = c;
+    whole.op = "quantized_embedding";
+    whole.with(aa_quantized_params{0, static_cast<int32_t>(format.number), AA_QUANTIZED_EXACT});
+    whole.tensors[2].fill([&](int64_t i) { return static_cast<double>(i % rows); });
+    run(whole, true);
+    run(c, true);
+    for (int64_t i = 0; i < t; ++i) {
+      const bool here = i >= 1 && i <= rows;
+      for (int64_t j = 0; j < k; ++j) {
+        ASSERT_EQ(c.tensors[0].number(i * k + j), here ? whole.tensors[0].number((i - 1) * k + j) : 0) << i << " " << j;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -115,13 +115,17 @@
  *                    rounded to multiples of a 127th of the largest magnitude among them, and W to bf16.
  *  "quantized_embedding" out float [T,K]; table U8 [V,C]; ids index [T]                       aa_quantized_params
  *                    Since 2.0. "embedding" of the table that the bytes decode to; C as above. `rounding` has no effect.
+ *  "quantized_embedding_shard" out float [T,K]; table U8 [V,C]; ids index [T]                 aa_quantized_shard_params
+ *                    Since 2.0. "embedding_shard" of the table that the bytes decode to; C as above.
  *  "quantized_cache_write" k_cache inout U8 [B,Hk,S,C]; v_cache inout U8 [B,Hk,S,C];         aa_cache_params
  *                    k float [T,Hk,D]; v float [T,Hk,D]; sequence I32 [T]; positions I32 [T]
- *                    Since 2.0. "cache_write" into rows of blocks: D is a multiple of 32, C = D / 32 * 34, and the bytes of
- *                    a row are adjacent. Of each 32 values, d is the largest magnitude / 127, rounded to a half, and q is
- *                    value / d rounded to nearest even, from -127 to 127, in F32 arithmetic; q = 0 where d is 0. Where a
- *                    value is not finite, or d no finite half, d is a NaN and q = 0. d may be off by a unit in its last
- *                    place, and q may be the other neighbour where value / d is within 0.01 of the middle.
+ *                    Since 2.0. "cache_write" into rows of a format: D is a multiple of 32, and the bytes of a row are
+ *                    adjacent. AA_CACHE_Q8_0: C = D / 32 * 34. Of each 32 values, d is the largest magnitude / 127, rounded
+ *                    to a half, and q is value / d rounded to nearest even, from -127 to 127, in F32 arithmetic; q = 0 where
+ *                    d is 0. Where a value is not finite, or d no finite half, d is a NaN and q = 0. d may be off by a unit
+ *                    in its last place, and q may be the other neighbour where value / d is within 0.01 of the middle.
+ *                    AA_CACHE_F8_E4M3: C = D. Each value is rounded to nearest even; finite ones beyond 448 become 448 with
+ *                    their sign, and others a NaN.
  *  "quantized_attention" out float [T,Hq,D]; q float [T,Hq,D]; k_cache U8 [B,Hk,S,C];         aa_quantized_attention_params
  *                    v_cache U8 [B,Hk,S,C]; sequence I32 [T]; positions I32 [T];
  *                    slopes F32 [Hq] optional; sinks F32 [Hq] optional
@@ -349,9 +353,22 @@ typedef struct aa_quantized_params {
 } aa_quantized_params;
 
 /* since 2.0 */
+typedef struct aa_quantized_shard_params {
+  uint32_t struct_size;
+  int32_t format; /* aa_block_format */
+  int64_t first;  /* as in aa_embedding_shard_params */
+} aa_quantized_shard_params;
+
+/* Formats of the rows of a quantized cache of keys and values. since 2.0 */
+typedef enum aa_cache_format {
+  AA_CACHE_Q8_0 = 8,      /* blocks of AA_BLOCK_Q8_0: 32 values, 34 bytes */
+  AA_CACHE_F8_E4M3 = 256, /* a byte for each value, of the dtype AA_DTYPE_F8_E4M3 */
+} aa_cache_format;
+
+/* since 2.0 */
 typedef struct aa_cache_params {
   uint32_t struct_size;
-  int32_t format; /* of the cache's rows: AA_BLOCK_Q8_0 */
+  int32_t format; /* aa_cache_format */
 } aa_cache_params;
 
 /* since 2.0 */

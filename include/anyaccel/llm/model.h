@@ -65,8 +65,9 @@ struct LoadOptions {
   // not needed after loading.
   bool map_files = true;
   // Not empty: matrices that are not quantized in the files are quantized while they load, a piece at a time, to this
-  // format (one of quantized_types() of anyaccel/llm/quantize.h). A matrix that the format does not fit gets another
-  // one, as quantize_model() says, or stays as it is. InvalidArgument if the accelerator cannot compute with such
+  // type (one of load_types() of anyaccel/llm/quantize.h): as quantize_model() does it for a GGUF file, or, with int8 and
+  // int4, for a directory, so that layers are quantized and the embedding and output are not. A matrix that the type does
+  // not fit gets another one, as quantize_model() says, or stays as it is. InvalidArgument if the accelerator cannot compute with such
   // weights, or if a dtype is set too.
   std::string quantize;
   // Not empty: a directory with a LoRA adapter as PEFT stores it. Its scaled products are added in fp32 to the matrices

@@ -13,6 +13,10 @@ struct QuantizeOptions {
   // For a GGUF file one of quantized_types(), in upper or lower case, q8_0 if empty; for a directory int4 or int8, int8 if
   // empty.
   std::string type;
+  // Not empty: a text that the model reads first, in windows of at most 512 tokens. The squared error of a weight then counts
+  // by the mean square of the input that it is multiplied with, so that errors are smallest where the text's inputs are
+  // large. Takes the memory and time of running the model on the current accelerator.
+  std::string importance_text;
   // Called after each piece that was written; an exception it throws ends the work, and no file is left.
   std::function<void(uint64_t done, uint64_t total)> progress;  // bytes of the input's tensors
 };
@@ -23,11 +27,15 @@ struct QuantizeResult {
   uint64_t bytes_after = 0;
   // Root of the mean squared difference of all quantized weights, over the root of their mean square.
   double relative_error = 0;
+  // The same with each squared number times the mean square of its input; 0 without QuantizeOptions::importance_text.
+  double weighted_error = 0;
   std::vector<std::string> notes;  // for the user
 };
 
 // Returns the types to choose from, separated by commas: "q8_0, q4_0, ..."
 std::string quantized_types();
+// Returns the types of LoadOptions::quantize in the same form: "int8, int4" and quantized_types().
+std::string load_types();
 
 // Reads the model at `in` (a Hugging Face directory or a GGUF file, with weights of 16 or 32 bits) and writes it to
 // `out`, with its tokenizer.

@@ -42,6 +42,8 @@ enum class CacheType {
   Model,  // the model's dtype
   // Signed bytes with a scale in fp16 for each 32 elements of a head: 8.5 bits an element, the format Q8_0 of GGUF files.
   Int8,
+  // Floats of 8 bits with 3 bits of mantissa (e4m3, from 2^-9 to 448) without a scale. Larger finite numbers become 448.
+  Fp8,
 };
 
 struct SessionOptions {
@@ -56,7 +58,7 @@ struct SessionOptions {
   bool deterministic = false;
   // The decode loop keeps a copy of each step's logits for step_logits(), fp32 [B, V] on the device.
   bool keep_logits = false;
-  // NotImplementedError for Int8 if the accelerator has no ops for quantized caches (Inference::takes_quantized_caches),
+  // NotImplementedError for Int8 and Fp8 if the accelerator has no ops for quantized caches (Inference::takes_quantized_caches),
   // InvalidArgument if the size of a head is not a multiple of 32.
   CacheType cache = CacheType::Model;
 };

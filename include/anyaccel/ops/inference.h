@@ -89,13 +89,16 @@ class Inference : public OpLibrary {
   void quantized_linear(const Tensor& out, const Tensor& x, const Tensor& w, aa_block_format format, bool rounded,
                         const Tensor& bias = {}, const Tensor& residual = {});
   void quantized_embedding(const Tensor& out, const Tensor& table, aa_block_format format, const Tensor& ids);
-  // True when the accelerator itself implements both.
+  // The table has the rows from `first` on of a larger one; ids of other rows give zeros.
+  void quantized_embedding_shard(const Tensor& out, const Tensor& table, aa_block_format format, const Tensor& ids,
+                                 int64_t first);
+  // True when the accelerator itself implements all three.
   bool takes_quantized_weights() const;
-  // The caches are U8 [B, Hk, S, C]: rows of blocks of the format, AA_BLOCK_Q8_0.
-  void quantized_cache_write(const Tensor& k_cache, const Tensor& v_cache, aa_block_format format, const Tensor& k,
+  // The caches are U8 [B, Hk, S, C]: rows of the format.
+  void quantized_cache_write(const Tensor& k_cache, const Tensor& v_cache, aa_cache_format format, const Tensor& k,
                              const Tensor& v, const Tensor& sequence, const Tensor& positions);
   void quantized_attention(const Tensor& out, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                           aa_block_format format, const Tensor& sequence, const Tensor& positions, float scale,
+                           aa_cache_format format, const Tensor& sequence, const Tensor& positions, float scale,
                            int window = 0, float softcap = 0.0f, const Tensor& slopes = {}, const Tensor& sinks = {});
   // True when the accelerator itself implements both.
   bool takes_quantized_caches() const;

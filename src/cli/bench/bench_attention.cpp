@@ -1,6 +1,6 @@
 // Implements bench attention, with 32 query and 8 key/value heads of 128: compares causal attention over a prompt in bf16
-// with the accelerator's rate of products, and that of one new token with the rate at which it reads, with a bf16 and an
-// int8 cache in turns.
+// with the accelerator's rate of products, and that of one new token with the rate at which it reads, with caches in
+// bf16, int8 and fp8 in turns.
 #include <algorithm>
 #include <array>
 #include <numeric>
@@ -23,7 +23,7 @@ constexpr float score_scale = 0.08838834764831845f;  // 1 / sqrt(head_size)
 // so that they come from memory.
 void run_new_token(const Options& options, ops::Inference& inference, int64_t length, std::vector<Result>& results) {
   const Device device = get_accelerator()->device();
-  constexpr int64_t block = 32, block_bytes = 34;  // of AA_BLOCK_Q8_0
+  constexpr int64_t block = 32, block_bytes = 34;  // of AA_CACHE_Q8_0
   const int64_t layers = std::max<int64_t>(2, 65536 / length);
   const auto random = [&](const Shape& shape, DType dtype) {
     Tensor tensor = Tensor::empty(shape, dtype, device);
@@ -37,30 +37,43 @@ void run_new_token(const Options& options, ops::Inference& inference, int64_t le
   std::iota(all.begin(), all.end(), 0);
   const Tensor rows = random({length, cached_heads, head_size}, DType::BF16);
   const Tensor first = Tensor::zeros({length}, DType::I32, device), every = index(all);
-  std::vector<std::array<Tensor, 2>> floats, bytes;  // keys and values of each layer
-  for (int64_t layer = 0; layer < layers; ++layer) {
-    const auto empty = [&](int64_t row, DType dtype) {
-      return std::array{Tensor::empty({1, cached_heads, length, row}, dtype, device),
-                        Tensor::empty({1, cached_heads, length, row}, dtype, device)};
-    };
-    floats.push_back(empty(head_size, DType::BF16));
-    inference.cache_write(floats.back()[0], floats.back()[1], rows, rows, first, every);
-    if (!inference.takes_quantized_caches()) continue;
-    bytes.push_back(empty(head_size / block * block_bytes, DType::U8));
-    inference.quantized_cache_write(bytes.back()[0], bytes.back()[1], AA_BLOCK_Q8_0, rows, rows, first, every);
+  struct Caches {
+    const char* type;
+    int32_t format;                             // aa_cache_format; 0: floats
+    std::vector<std::array<Tensor, 2>> layers;  // keys and values
+    std::vector<double> times;
+  };
+  std::vector<Caches> all_caches = {{"bf16", 0, {}, {}}};
+  if (inference.takes_quantized_caches()) {
+    all_caches.push_back({"int8", AA_CACHE_Q8_0, {}, {}});
+    all_caches.push_back({"fp8", AA_CACHE_F8_E4M3, {}, {}});
+  }
+  for (Caches& caches : all_caches) {
+    const int64_t row = caches.format == AA_CACHE_Q8_0 ? head_size / block * block_bytes : head_size;
+    const DType dtype = caches.format == 0 ? DType::BF16 : DType::U8;
+    for (int64_t layer = 0; layer < layers; ++layer) {
+      const Tensor k = Tensor::empty({1, cached_heads, length, row}, dtype, device);
+      const Tensor v = Tensor::empty({1, cached_heads, length, row}, dtype, device);
+      if (caches.format == 0) {
+        inference.cache_write(k, v, rows, rows, first, every);
+      } else {
+        inference.quantized_cache_write(k, v, static_cast<aa_cache_format>(caches.format), rows, rows, first, every);
+      }
+      caches.layers.push_back({k, v});
+    }
   }
   const Tensor q = random({1, query_heads, head_size}, DType::F32),
                out = Tensor::empty({1, query_heads, head_size}, DType::F32, device);
   const Tensor sequence = index({0}), position = index({static_cast<int32_t>(length - 1)});
-  const auto run = [&](std::vector<std::array<Tensor, 2>>& caches, std::vector<double>& times) {
-    if (caches.empty()) return;
+  const auto run = [&](Caches& caches) {
     const auto start = Clock::now();
     int calls = 0;
     double seconds = 0;
     do {
-      for (const auto& [k, v] : caches) {
-        if (k.dtype() == DType::U8) {
-          inference.quantized_attention(out, q, k, v, AA_BLOCK_Q8_0, sequence, position, score_scale);
+      for (const auto& [k, v] : caches.layers) {
+        if (caches.format != 0) {
+          const auto format = static_cast<aa_cache_format>(caches.format);
+          inference.quantized_attention(out, q, k, v, format, sequence, position, score_scale);
         } else {
           inference.attention(out, q, k, v, sequence, position, score_scale);
         }
@@ -69,29 +82,21 @@ void run_new_token(const Options& options, ops::Inference& inference, int64_t le
       get_accelerator()->synchronize();
       seconds = seconds_since(start);
     } while (seconds < 0.02);
-    times.push_back(1e6 * seconds / calls);
+    caches.times.push_back(1e6 * seconds / calls);
   };
-  std::vector<double> of_floats, of_bytes;
-  run(floats, of_floats);
-  run(bytes, of_bytes);
-  of_floats.clear();
-  of_bytes.clear();
-  const double best_read = ceiling_in_turns(AA_CEILING_READ, options, [&] {
-    run(floats, of_floats);
-    run(bytes, of_bytes);
-  });
-  const auto add = [&](const std::vector<std::array<Tensor, 2>>& caches, const std::vector<double>& times,
-                       const char* type) {
-    if (caches.empty()) return;
-    Result result{.name = std::string("attention.token_") + type + " " + std::to_string(length),
+  for (Caches& caches : all_caches) {
+    run(caches);
+    caches.times.clear();
+  }
+  const double best_read = ceiling_in_turns(AA_CEILING_READ, options, [&] { std::ranges::for_each(all_caches, run); });
+  for (const Caches& caches : all_caches) {
+    Result result{.name = std::string("attention.token_") + caches.type + " " + std::to_string(length),
                   .unit = "us",
                   .ceiling_name = "best read of these keys and values, in turns"};
-    if (best_read > 0) result.ceiling = 1e6 * 2 * static_cast<double>(caches[0][0].nbytes()) / best_read;
-    summarize(result, times, true);
+    if (best_read > 0) result.ceiling = 1e6 * 2 * static_cast<double>(caches.layers[0][0].nbytes()) / best_read;
+    summarize(result, caches.times, true);
     results.push_back(result);
-  };
-  add(floats, of_floats, "bf16");
-  add(bytes, of_bytes, "int8");
+  }
 }
 
 }  // namespace

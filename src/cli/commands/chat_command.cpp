@@ -81,7 +81,7 @@ void add_chat_options(CommandLine& line, ChatArguments& arguments) {
       .type("N")
       .show_default();
   line.add_option("--kv-cache", arguments.cache,
-                  "Elements of the cache of keys and values: auto (those of the model) or int8")
+                  "Elements of the cache of keys and values: auto (those of the model), int8 or fp8")
       .show_default();
   line.add_quiet_flag("--quiet", arguments.quiet, "Only the answers: nothing but errors on standard error");
   line.footer("In the conversation, /help lists what can be typed. Ctrl-C ends an answer, and keeps what was said.");

@@ -94,12 +94,12 @@ void add_options(CommandLine& line, Arguments& arguments) {
                   "accelerator multiplies that faster)")
       .show_default();
   line.add_option("--quantize", arguments.quantize,
-                  "Quantize the matrices while they load: " + llm::quantized_types() + "; see docs/quantization.md")
+                  "Quantize the matrices while they load: " + llm::load_types() + "; see docs/quantization.md")
       .type("TYPE");
   line.add_option(
           "--kv-cache", arguments.cache,
-          "Elements of the cache of keys and values: auto (those of the model) or int8, half the memory of 16 bits; "
-          "see docs/quantization.md")
+          "Elements of the cache of keys and values: auto (those of the model), int8 or fp8, half the memory of 16 "
+          "bits; see docs/quantization.md")
       .show_default();
   add_adapter_options(line, arguments.adapters, arguments.used_adapters);
   line.add_option(

@@ -39,7 +39,8 @@ llm::TextGenerator load_generator(const std::string& path, llm::LoadOptions opti
 llm::CacheType wanted_cache(const std::string& text) {
   if (text == "auto") return llm::CacheType::Model;
   if (text == "int8") return llm::CacheType::Int8;
-  throw UsageError("--kv-cache is '" + text + "'; expected auto or int8");
+  if (text == "fp8") return llm::CacheType::Fp8;
+  throw UsageError("--kv-cache is '" + text + "'; expected auto, int8 or fp8");
 }
 
 void add_adapter_options(CommandLine& line, std::vector<std::string>& adapters, std::vector<std::string>& used) {

@@ -36,7 +36,8 @@ struct Measuring {
     line.add_option("--stride", stride, "Tokens from one window to the next; 0 is half a window")
         .type("N")
         .show_default();
-    line.add_option("--kv-cache", cache, "Elements of the cache of keys and values: auto (those of the model) or int8")
+    line.add_option("--kv-cache", cache,
+                    "Elements of the cache of keys and values: auto (those of the model), int8 or fp8")
         .show_default();
   }
   llm::PerplexityOptions parse() const {
@@ -85,6 +86,7 @@ int run_quantize(int argc, char** argv) {
   std::string out;
   std::string type;
   std::string text_file;
+  std::string importance_file;
   Measuring measuring;
   bool json = false;
   bool quiet = false;
@@ -94,6 +96,11 @@ int run_quantize(int argc, char** argv) {
                   "For a .gguf file (else q8_0) one of " + llm::quantized_types() +
                       "; for a directory int4 or int8 (the default)")
       .type("TYPE");
+  line.add_option(
+          "--importance", importance_file,
+          "Let the model read this file's text first, and keep those weights most precise whose inputs are large "
+          "there; prints the perplexity of the text of --text, or of this one, before and after")
+      .type("FILE");
   line.add_option("--text", text_file, "Also print the perplexity of this file's text before and after").type("FILE");
   measuring.add_options(line);
   line.add_json_flag(json, "Print one JSON object");
@@ -101,9 +108,16 @@ int run_quantize(int argc, char** argv) {
 
   return run_command(line, argc, argv, [&] {
     const llm::PerplexityOptions options = measuring.parse();
-    const std::string text = text_file.empty() ? std::string() : read_prompt_file(text_file);
+    if (text_file == "-" && importance_file == "-") {
+      throw UsageError("--text and --importance both read standard input; expected a file for one of them");
+    }
     llm::QuantizeOptions quantize;
     quantize.type = type;
+    if (!importance_file.empty()) {
+      quantize.importance_text = read_prompt_file(importance_file);
+      if (quantize.importance_text.empty()) throw UsageError("--importance: '" + importance_file + "' is empty");
+    }
+    const std::string text = text_file.empty() ? quantize.importance_text : read_prompt_file(text_file);
     std::optional<llm::QuantizeResult> result;
     {
       Progress progress("quantizing", ProgressUnit::Bytes, !quiet);
@@ -119,13 +133,16 @@ int run_quantize(int argc, char** argv) {
                         {"bytes_before", result->bytes_before},
                         {"bytes_after", result->bytes_after},
                         {"relative_error", result->relative_error}};
+    if (!importance_file.empty()) object["weighted_error"] = result->weighted_error;
     if (!json) {
-      std::printf("%s: %s of weights, %s before; relative error of the quantized ones %.5f\n", out.c_str(),
+      std::printf("%s: %s of weights, %s before; relative error of the quantized ones %.5f", out.c_str(),
                   format_bytes(static_cast<double>(result->bytes_after)).c_str(),
                   format_bytes(static_cast<double>(result->bytes_before)).c_str(), result->relative_error);
+      if (!importance_file.empty()) std::printf(", %.5f weighted by their inputs", result->weighted_error);
+      std::printf("\n");
       std::fflush(stdout);
     }
-    if (!text_file.empty()) {
+    if (!text.empty()) {
       const llm::Perplexity before = measure(model, {}, text, options, !quiet);
       const llm::Perplexity after = measure(out, {}, text, options, !quiet);
       object["before"] = perplexity_json(before);
@@ -155,7 +172,7 @@ int run_perplexity(int argc, char** argv) {
   line.add_option("FILE", text_file, "The text; - reads standard input").required();
   line.add_option("--dtype", dtype, "auto, fp32, bf16 or fp16").show_default();
   line.add_option("--activations", activations, "auto, fp32 or bf16; see anyaccel generate --help").show_default();
-  line.add_option("--quantize", load.quantize, "Quantize the matrices while they load: " + llm::quantized_types())
+  line.add_option("--quantize", load.quantize, "Quantize the matrices while they load: " + llm::load_types())
       .type("TYPE");
   measuring.add_options(line);
   line.add_json_flag(json, "Print one JSON object");

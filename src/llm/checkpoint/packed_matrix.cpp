@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "anyaccel/error.h"
+#include "base/block_encode.h"
 #include "base/scalar_convert.h"
 #include "base/text/json.h"
 
@@ -459,22 +460,12 @@ void PackedValues::encode(int64_t first_row, int64_t count, std::byte* out) cons
           q[static_cast<size_t>(i)] = quantity(n, k + i);
         }
       }
-      auto* block = reinterpret_cast<uint8_t*>(out);
-      uint8_t* numbers = block + 1;
       if (float4) {
+        auto* block = reinterpret_cast<uint8_t*>(out);
         block[0] = static_cast<uint8_t>(std::ilogb(scale(n, k)) + 127);
+        for (size_t i = 0; i < 16; ++i) block[1 + i] = static_cast<uint8_t>(q[i] | q[i + 16] << 4);
       } else {
-        const uint16_t bits = float_to_fp16(scale(n, k));
-        std::memcpy(block, &bits, sizeof bits);
-        numbers = block + 2;
-      }
-      for (size_t i = 0; i < 32; ++i) {
-        if (matrix_.how_.bits == 8 && !float4) {
-          numbers[i] = static_cast<uint8_t>(static_cast<int8_t>(q[i]));
-        } else if (i < 16) {
-          const int shift = float4 ? 0 : 8;
-          numbers[i] = static_cast<uint8_t>(((q[i] + shift) & 15) | ((q[i + 16] + shift) & 15) << 4);
-        }
+        encode_numbers(format, float_to_fp16(scale(n, k)), q, out);
       }
       out += format.bytes;
     }

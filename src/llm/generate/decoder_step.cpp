@@ -23,7 +23,7 @@ int64_t quantized_row_bytes(int64_t head_dim) { return head_dim / cache_block_va
 
 void check_quantized_cache(const Model& model, const ops::Inference& ops) {
   if (!ops.takes_quantized_caches()) {
-    throw NotImplementedError("session: a cache of keys and values in int8 was asked for, and the accelerator " +
+    throw NotImplementedError("session: a cache of keys and values in 8 bits was asked for, and the accelerator " +
                               model.accelerator().name() +
                               " has no ops for it (quantized_attention); expected the model's dtype");
   }
@@ -33,7 +33,7 @@ void check_quantized_cache(const Model& model, const ops::Inference& ops) {
   for (const int64_t size : {config.head_dim, value}) {
     if (size % cache_block_values == 0) continue;
     throw InvalidArgument(
-        "session: a cache of keys and values in int8 was asked for, and the heads of this model have " +
+        "session: a cache of keys and values in 8 bits was asked for, and the heads of this model have " +
         std::to_string(size) + " elements; expected a multiple of " + std::to_string(cache_block_values) +
         ", or a cache in the model's dtype");
   }
@@ -97,11 +97,11 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
     storage_.window_sin = Tensor::empty({max_tokens, count}, DType::F32, device);
   }
 
-  if (cache == CacheType::Int8) {
+  if (cache != CacheType::Model) {
     check_quantized_cache(*model_, *ops_);
-    cache_format_ = AA_BLOCK_Q8_0;
+    cache_format_ = cache == CacheType::Int8 ? AA_CACHE_Q8_0 : AA_CACHE_F8_E4M3;
   }
-  const int64_t cache_row = cache_format_ == 0 ? config.head_dim : quantized_row_bytes(config.head_dim);
+  const int64_t cache_row = cache_format_ == AA_CACHE_Q8_0 ? quantized_row_bytes(config.head_dim) : config.head_dim;
   const DType cache_dtype = cache_format_ == 0 ? model_->dtype() : DType::U8;
   const Shape cache_shape = {sequences, shard.kv_heads.size(), context, cache_row};
   for (int64_t layer = 0; layer < config.num_hidden_layers && cache_shape.numel() > 0; ++layer) {
@@ -248,10 +248,13 @@ void DecoderStep::embed(const StepInput& input) {
       ops_->embedding(hidden, table, ids);
     }
   } else {
-    if (table) {
-      ops_->embedding_shard(hidden, table, ids, model_->shard().vocabulary.begin);
-    } else {
+    const int64_t first = model_->shard().vocabulary.begin;
+    if (!table) {
       hidden.fill(0);
+    } else if (const aa_block_format format = weights.embedding_format; format != 0) {
+      ops_->quantized_embedding_shard(hidden, table, format, ids, first);
+    } else {
+      ops_->embedding_shard(hidden, table, ids, first);
     }
     group_->inference_all_reduce(hidden);
   }

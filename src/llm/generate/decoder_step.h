@@ -166,7 +166,7 @@ class DecoderStep {
   Tensor inv_freq_;                     // [R], or [B, R] when it depends on the sequence's length
   std::vector<int64_t> longest_;        // of each sequence; dynamic rope only
   std::vector<Tensor> inv_freq_views_;  // [R] each; one, or one for each sequence
-  aa_block_format cache_format_{};      // of the cache's rows; 0: floats
+  aa_cache_format cache_format_{};      // of the cache's rows; 0: floats
   // One for each layer: [B, Hk, S, D], or U8 [B, Hk, S, bytes of D elements]; none on a rank without heads.
   std::vector<Tensor> key_cache_;
   std::vector<Tensor> value_cache_;

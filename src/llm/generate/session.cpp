@@ -63,11 +63,12 @@ DecoderStep make_decoder(const std::shared_ptr<const Model>& model, const Sessio
     return {model, options.sequences, options.context, longest_step(options), options.cache};
   } catch (const OutOfMemoryError& error) {
     const ModelConfig& config = model->config();
-    const double per_token =
-        2.0 *
-        static_cast<double>(config.num_hidden_layers * model->shard().kv_heads.size() * config.head_dim *
-                            options.sequences) *
-        (options.cache == CacheType::Int8 ? 34.0 / 32.0 : static_cast<double>(dtype_size(model->dtype())));
+    const double per_token = 2.0 *
+                             static_cast<double>(config.num_hidden_layers * model->shard().kv_heads.size() *
+                                                 config.head_dim * options.sequences) *
+                             (options.cache == CacheType::Int8  ? 34.0 / 32.0
+                              : options.cache == CacheType::Fp8 ? 1.0
+                                                                : static_cast<double>(dtype_size(model->dtype())));
     // The memory of the failed attempt is free now.
     model->accelerator().empty_cache();
     const auto room = static_cast<double>(model->accelerator().available_memory(model->device().index));

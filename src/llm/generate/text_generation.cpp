@@ -271,7 +271,9 @@ std::string TextGenerator::cache_identity(CacheType cache, int32_t adapter) cons
   if (directory_.empty()) throw InvalidArgument("generate: a prompt cache needs a generator that load() has made");
   const std::string settings = quantize_ + " " + std::string(dtype_name(model_->dtype())) + " " +
                                std::string(dtype_name(model_->product_dtype())) +
-                               (cache == CacheType::Int8 ? " int8" : " as the model");
+                               (cache == CacheType::Int8  ? " int8"
+                                : cache == CacheType::Fp8 ? " fp8"
+                                                          : " as the model");
   const std::string identity = model_identity(directory_, adapter_, settings);
   return adapter < 0 ? identity : model_identity(adapters_[static_cast<size_t>(adapter)].directory, "", identity);
 }

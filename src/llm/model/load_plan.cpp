@@ -14,7 +14,7 @@
 #include "anyaccel/ops/inference.h"
 #include "base/block_format.h"
 #include "llm/model/tensor_parallel.h"
-#include "llm/quantize/quantize_rows.h"
+#include "llm/quantize/whole_numbers.h"
 
 namespace anyaccel::llm {
 
@@ -46,10 +46,10 @@ void check_computes(const Accelerator& accelerator, DType dtype) {
                         accelerator.name() + "; expected one of " + names);
 }
 
-const BlockFormat* quantization_asked_for(const LoadOptions& options, const Accelerator& accelerator,
-                                          const ops::Inference& ops) {
-  if (options.quantize.empty()) return nullptr;
-  const BlockFormat& wanted = quantized_type(options.quantize);
+MatrixType quantization_asked_for(const LoadOptions& options, const Accelerator& accelerator,
+                                  const ops::Inference& ops) {
+  if (options.quantize.empty()) return {};
+  const MatrixType wanted = type_to_load(options.quantize);
   if (options.dtype != DType::None) {
     throw InvalidArgument("model: quantized weights and the dtype " + std::string(dtype_name(options.dtype)) +
                           " were both asked for; expected one of them");
@@ -58,7 +58,7 @@ const BlockFormat* quantization_asked_for(const LoadOptions& options, const Acce
     throw InvalidArgument("model: the accelerator " + accelerator.name() +
                           " has no ops for quantized weights (quantized_linear), so none are made while a model loads");
   }
-  return &wanted;
+  return wanted;
 }
 
 TensorView row_slice(TensorView view, int64_t rows, const Slice& held) {
@@ -71,11 +71,11 @@ TensorView row_slice(TensorView view, int64_t rows, const Slice& held) {
 }
 
 LoadPlan::LoadPlan(const ModelFiles& files, const LoadOptions& options, const ops::Inference& ops, const Model& model,
-                   const BlockFormat* wanted)
+                   const MatrixType& wanted)
     : files_(files),
       options_(options),
       model_(model),
-      wanted_format_(wanted),
+      wanted_(wanted),
       takes_blocks_(ops.takes_quantized_weights()),
       shard_(model.shard()) {
   align_shards();
@@ -90,9 +90,7 @@ void LoadPlan::align_shards() {
     if (slot.kind != TensorKind::Matrix || slot.split_dim != 1) continue;
     if (slot.split != SplitBy::Intermediate && !of_experts) continue;
     const TensorView& view = files_.at(slot);
-    const BlockFormat* format = is_quantized(view)          ? block_format(view)
-                                : wanted_format_ != nullptr ? format_of_matrix(*wanted_format_, slot.shape[1], false)
-                                                            : nullptr;
+    const BlockFormat* format = is_quantized(view) ? block_format(view) : format_asked_for(view, slot);
     if (format != nullptr) policy.grain = std::max<int64_t>(policy.grain, format->values);
   }
   const auto ranks = static_cast<int>(model_.group()->size());
@@ -110,7 +108,7 @@ void LoadPlan::choose_dtype() {
       const TensorView& view = files_.at(slot);
       // Decoded weights have fewer digits than bf16. If matrices stay quantized, the dtype is that of keys and
       // values, for which bf16 would cost more than the rest of the computation.
-      const DType stored = format_to_make(view, slot)                                     ? DType::F16
+      const DType stored = format_asked_for(view, slot) != nullptr                        ? DType::F16
                            : !is_quantized(view)                                          ? view.dtype
                            : stays_quantized(view, slot)                                  ? DType::F16
                            : view.packed != nullptr && view.packed->dtype() != DType::F32 ? view.packed->dtype()
@@ -126,23 +124,38 @@ void LoadPlan::choose_dtype() {
 bool LoadPlan::stays_quantized(const TensorView& view, const TensorSlot& slot) const {
   const BlockFormat* format = block_format(view);
   if (format == nullptr || slot.kind != TensorKind::Matrix || options_.dtype != DType::None) return false;
-  if (!takes_blocks_ || slot.part || slot.divides_rows) return false;
-  if (slot.is_embedding() && model_.group()) return false;
+  return takes_blocks_ && !slot.part && !slot.divides_rows && holds_whole_blocks(slot, *format);
+}
+
+bool LoadPlan::holds_whole_blocks(const TensorSlot& slot, const BlockFormat& format) const {
   const Slice part = held(slot);
-  const int64_t values = format->values;
+  const int64_t values = format.values;
   return slot.split_dim == 0 || (part.begin % values == 0 && part.end % values == 0);
 }
 
-const BlockFormat* LoadPlan::format_to_make(const TensorView& view, const TensorSlot& slot) const {
-  if (wanted_format_ == nullptr || is_quantized(view) || slot.kind != TensorKind::Matrix) return nullptr;
-  if (slot.is_gathered() || slot.is_of_router() || slot.divides_rows) return nullptr;
-  if (slot.is_embedding() && model_.group()) return nullptr;
+const BlockFormat* LoadPlan::format_asked_for(const TensorView& view, const TensorSlot& slot) const {
+  if (wanted_.format == nullptr || is_quantized(view) || slot.kind != TensorKind::Matrix) return nullptr;
+  if (slot.is_gathered() || slot.is_of_router() || slot.part || slot.divides_rows) return nullptr;
+  if (wanted_.whole_numbers) {
+    const bool fits = slot.layer >= 0 && slot.shape[1] % wanted_.format->values == 0;
+    return fits ? wanted_.format : nullptr;
+  }
   const bool is_output = slot.is_lm_head() || (slot.is_embedding() && model_.config().tie_word_embeddings);
-  const BlockFormat* format = format_of_matrix(*wanted_format_, slot.shape[1], is_output);
-  const Slice part = held(slot);
-  const bool whole_blocks =
-      slot.split_dim == 0 || format == nullptr || (part.begin % format->values == 0 && part.end % format->values == 0);
-  return whole_blocks ? format : nullptr;
+  return format_of_matrix(*wanted_.format, slot.shape[1], is_output);
+}
+
+const BlockFormat* LoadPlan::format_to_make(const TensorView& view, const TensorSlot& slot) const {
+  const BlockFormat* format = format_asked_for(view, slot);
+  return format != nullptr && holds_whole_blocks(slot, *format) ? format : nullptr;
+}
+
+const BlockFormat* LoadPlan::format_to_round_to(const TensorView& view, const TensorSlot& slot) const {
+  const BlockFormat* format = format_asked_for(view, slot);
+  return format != nullptr && !holds_whole_blocks(slot, *format) ? format : nullptr;
+}
+
+std::optional<DType> LoadPlan::number_scales(const TensorView& view) const {
+  return wanted_.whole_numbers ? std::optional(scale_dtype(view.dtype)) : std::nullopt;
 }
 
 bool LoadPlan::rotates_pairs(const TensorSlot& of) const {
@@ -167,10 +180,19 @@ std::string LoadPlan::describe(std::vector<std::string>& notes) const {
   std::set<std::string_view> kept;
   for (const TensorSlot& slot : files_.slots()) {
     const TensorView& view = files_.at(slot);
+    const auto bytes_as = [&view](const BlockFormat& format) {
+      return view.bytes / dtype_size(view.dtype) / format.values * format.bytes;
+    };
     if (const BlockFormat* made = format_to_make(view, slot)) {
       kept.insert(made->name);
       made_of += view.bytes;
-      made_bytes += view.bytes / dtype_size(view.dtype) / made->values * made->bytes;
+      made_bytes += bytes_as(*made);
+      continue;
+    }
+    if (const BlockFormat* cut = format_to_round_to(view, slot)) {
+      names.insert(cut->name);
+      stored += bytes_as(*cut);
+      decoded += view.bytes / dtype_size(view.dtype) * dtype_size(held_dtype(slot));
       continue;
     }
     if (!is_quantized(view)) continue;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "llm/checkpoint/packed_matrix.h"
 #include "llm/model/decoder_tensors.h"
 #include "llm/model/model_files.h"
+#include "llm/quantize/quantize_rows.h"
 
 namespace anyaccel {
 class Accelerator;
@@ -26,10 +28,10 @@ namespace anyaccel::llm {
 // InvalidArgument, which lists the possible dtypes, if the accelerator does not compute with this one. None is allowed.
 void check_computes(const Accelerator& accelerator, DType dtype);
 
-// Returns the format of LoadOptions::quantize; null if that is empty. InvalidArgument for an unknown format, together
-// with a dtype, or on an accelerator without ops for quantized weights.
-const BlockFormat* quantization_asked_for(const LoadOptions& options, const Accelerator& accelerator,
-                                          const ops::Inference& ops);
+// Returns the type of LoadOptions::quantize, without a format if that is empty. InvalidArgument for an unknown type,
+// together with a dtype, or on an accelerator without ops for quantized weights.
+MatrixType quantization_asked_for(const LoadOptions& options, const Accelerator& accelerator,
+                                  const ops::Inference& ops);
 
 inline bool is_quantized(const TensorView& view) { return view.format != nullptr || view.packed != nullptr; }
 
@@ -47,7 +49,7 @@ class LoadPlan {
   // Chooses the model's dtype and the rank's shard. Keeps references to all arguments but the last; `model` has its
   // configuration, group, shard and device. `wanted` is the result of quantization_asked_for().
   LoadPlan(const ModelFiles& files, const LoadOptions& options, const ops::Inference& ops, const Model& model,
-           const BlockFormat* wanted);
+           const MatrixType& wanted);
 
   DType dtype() const noexcept { return dtype_; }
   // Returns the model's shard, with borders where blocks of quantized rows end.
@@ -72,9 +74,15 @@ class LoadPlan {
   // dtype was requested, and this rank's part consists of whole blocks.
   bool stays_quantized(const TensorView& view, const TensorSlot& slot) const;
   // Returns the format to which a matrix is quantized while it loads. Null if it is not quantized then:
-  // LoadOptions::quantize is empty, the matrix is quantized already, or no format fits its rows or this rank's part of
-  // them.
+  // LoadOptions::quantize is empty, the matrix is quantized already, no format fits its rows, or this rank would hold
+  // parts of blocks.
   const BlockFormat* format_to_make(const TensorView& view, const TensorSlot& slot) const;
+  // Returns the format whose numbers a matrix gets although it is held decoded, because this rank would hold parts of
+  // blocks; null for other matrices. The ranks then compute with the numbers of a single process.
+  const BlockFormat* format_to_round_to(const TensorView& view, const TensorSlot& slot) const;
+  // Returns the dtype of the scales of a matrix that format_to_make() or format_to_round_to() names, if it gets whole
+  // numbers (RowQuantization::number_scales).
+  std::optional<DType> number_scales(const TensorView& view) const;
   // Returns whether the rows of a layer's queries and keys, which the file stores as pairs, keep their order: rotating
   // neighbours instead of halves then gives the same result, since keys are multiplied only with queries. Both must be
   // quantized, and nothing else may apply to single rows of a head.
@@ -84,14 +92,17 @@ class LoadPlan {
   // Moves the borders between the ranks' parts of the feed-forward blocks to where blocks of the second matrix's rows
   // end: a rank would have to decode parts of blocks.
   void align_shards();
+  bool holds_whole_blocks(const TensorSlot& slot, const BlockFormat& format) const;
+  // Returns the format that LoadOptions::quantize gives a matrix, whichever part of it the rank holds; null if none.
+  const BlockFormat* format_asked_for(const TensorView& view, const TensorSlot& slot) const;
   // Chooses the dtype that most of the matrices' bytes have, unless another is requested or needed.
   void choose_dtype();
 
   const ModelFiles& files_;
   const LoadOptions& options_;
   const Model& model_;
-  const BlockFormat* wanted_format_;  // null: none
-  bool takes_blocks_;                 // the accelerator computes with quantized weights
+  MatrixType wanted_;  // of LoadOptions::quantize
+  bool takes_blocks_;  // the accelerator computes with quantized weights
   DType dtype_ = DType::None;
   ModelShard shard_;
 };

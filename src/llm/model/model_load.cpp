@@ -111,6 +111,8 @@ class ModelLoader {
     } else if (const BlockFormat* made = plan_->format_to_make(view, slot)) {
       weight = placer.place_quantized(view, slot, *made);
       slot.format_in(weights) = static_cast<aa_block_format>(made->number);
+    } else if (const BlockFormat* cut = plan_->format_to_round_to(view, slot)) {
+      weight = pack(slot, placer.place_rounded(view, slot, *cut));
     } else if (plan_->stays_quantized(view, slot)) {
       const bool keeps_pairs = view.paired_rows > 0 && plan_->rotates_pairs(slot);
       if (keeps_pairs) weights.layers[static_cast<size_t>(slot.layer)].rotates_pairs = true;
@@ -154,7 +156,7 @@ class ModelLoader {
   // Reads the configuration and the files, and checks everything except the weights' values.
   void open() {
     check_computes(accelerator_, options_.dtype);
-    const BlockFormat* quantization = quantization_asked_for(options_, accelerator_, ops_);
+    const MatrixType quantization = quantization_asked_for(options_, accelerator_, ops_);
     const auto held = is_gguf(directory_) ? open_gguf(directory_) : nullptr;  // the calls below share it
     model_->configure(load_model_config(directory_), options_.group);
     model_->device_ = accelerator_.device(accelerator_.current_device());
@@ -189,7 +191,8 @@ class ModelLoader {
         throw CheckpointError(options_.adapter + ": the adapter changes " + quote_text(slot.name) +
                               ", which is not a matrix of this model; expected the adapter of this model");
       }
-      if (is_quantized(view) || plan_->format_to_make(view, slot) != nullptr || view.paired_rows > 0) {
+      if (is_quantized(view) || plan_->format_to_make(view, slot) != nullptr ||
+          plan_->format_to_round_to(view, slot) != nullptr || view.paired_rows > 0) {
         throw InvalidArgument("model: the adapter " + options_.adapter + " changes " + quote_text(slot.name) +
                               ", which is quantized or in a GGUF file; expected a directory with weights that are not "
                               "quantized, and no --quantize");

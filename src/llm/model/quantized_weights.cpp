@@ -105,15 +105,18 @@ Tensor WeightPlacer::place_packed(const PackedMatrix& matrix, const TensorSlot& 
   return placed;
 }
 
-Tensor WeightPlacer::place_quantized(const TensorView& view, const TensorSlot& slot, const BlockFormat& format) {
+Tensor WeightPlacer::place_quantized_as(DType wanted, const TensorView& view, const TensorSlot& slot,
+                                        const BlockFormat& format) {
   constexpr int64_t piece_values = int64_t{4} << 20;
   const Slice part = plan_.held(slot);
   const bool whole_rows = slot.split_dim == 0 || part.size() == slot.shape[slot.split_dim];
   const Shape shape = held_shape(slot, part);
   const int64_t rows = shape[0];
   const int64_t stored_columns = slot.shape[1];
+  const bool as_blocks = wanted == DType::U8;
   const auto row_bytes = [&format](int64_t values) { return values / format.values * format.bytes; };
-  Tensor blocks = Tensor::empty(Shape({rows, row_bytes(shape[1])}), DType::U8, device_);
+  const auto width = [&](int64_t values) { return as_blocks ? row_bytes(values) : values; };  // elements of a row
+  Tensor placed = Tensor::empty(Shape({rows, width(shape[1])}), wanted, device_);
   const int64_t unit = std::max<int64_t>(view.paired_rows, 1);
   const int64_t step = (std::max<int64_t>(piece_values / stored_columns, 1) + unit - 1) / unit * unit;
   for (int64_t begin = 0; begin < rows; begin += step) {
@@ -122,13 +125,15 @@ Tensor WeightPlacer::place_quantized(const TensorView& view, const TensorSlot& s
     Tensor values = Tensor::from_blob(floats.data(), Shape({end - begin, stored_columns}), DType::F32, nullptr);
     if (view.paired_rows > 0) values = unpaired(values, view.paired_rows);
     Tensor made = Tensor::empty(Shape({end - begin, row_bytes(stored_columns)}), DType::U8);
-    quantize_rows(format, {static_cast<const float*>(values.data()), static_cast<size_t>(values.numel())},
-                  bytes_of(made), slot.name);
-    if (!whole_rows) made = made.slice(1, row_bytes(part.begin), row_bytes(part.end));
-    blocks.slice(0, begin, end).copy_from(made);
+    quantize_rows({format, plan_.number_scales(view), {}},
+                  {static_cast<const float*>(values.data()), static_cast<size_t>(values.numel())}, bytes_of(made),
+                  slot.name);
+    if (!as_blocks) made = decoded_rows(format, bytes_of(made), values.shape());
+    if (!whole_rows) made = made.slice(1, width(part.begin), width(part.end));
+    placed.slice(0, begin, end).copy_from(made);
   }
   checkpoint_.release(view);
-  return blocks;
+  return placed;
 }
 
 Tensor WeightPlacer::place_decoded(const TensorView& view, const Shape& stored, const Shape& shape, int split_dim,

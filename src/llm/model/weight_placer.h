@@ -45,7 +45,13 @@ class WeightPlacer {
   // there is none.
   void place_part(const TensorView& view, const TensorSlot& slot, Tensor& whole);
   // Quantizes a matrix, a piece at a time.
-  Tensor place_quantized(const TensorView& view, const TensorSlot& slot, const BlockFormat& format);
+  Tensor place_quantized(const TensorView& view, const TensorSlot& slot, const BlockFormat& format) {
+    return place_quantized_as(DType::U8, view, slot, format);
+  }
+  // Places the numbers that the blocks of the whole matrix have, in LoadPlan::held_dtype().
+  Tensor place_rounded(const TensorView& view, const TensorSlot& slot, const BlockFormat& format) {
+    return place_quantized_as(plan_.held_dtype(slot), view, slot, format);
+  }
 
   // Returns the number of bytes that were placed without copying them from their mapped file.
   uint64_t mapped_bytes() const noexcept { return mapped_bytes_; }
@@ -61,6 +67,8 @@ class WeightPlacer {
   Tensor place_packed(const PackedMatrix& matrix, const TensorSlot& slot, DType wanted);
   // Divides each row of a matrix by its length (TensorSlot::divides_rows), a piece at a time.
   Tensor place_divided(const TensorView& view, const Shape& shape, DType wanted);
+  // Quantizes a matrix, a piece at a time, and places its blocks if `wanted` is U8, else what they decode to.
+  Tensor place_quantized_as(DType wanted, const TensorView& view, const TensorSlot& slot, const BlockFormat& format);
   // Decodes a quantized tensor, a piece at a time, so that the values in fp32 never take much memory in addition to the
   // result. `columns` are those that are kept if `split_dim` is 1; empty means all. `stored` is the shape of the view.
   Tensor place_decoded(const TensorView& view, const Shape& stored, const Shape& shape, int split_dim,

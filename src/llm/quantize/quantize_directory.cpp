@@ -8,9 +8,8 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
+#include <map>
 #include <mutex>
 #include <set>
 #include <string_view>
@@ -18,54 +17,20 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/file_output.h"
-#include "base/block_encode.h"
 #include "base/process/all_cores.h"
 #include "base/text/json.h"
 #include "llm/checkpoint/gguf.h"
 #include "llm/model/model_files.h"
+#include "llm/quantize/importance.h"
 #include "llm/quantize/quantize_rows.h"
+#include "llm/quantize/whole_numbers.h"
 
 namespace anyaccel::llm {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t group = 32;  // values that share a scale
-
-// ---- values -------------------------------------------------------------------------------------------------------------
-
-// A scale in the dtype in which it is stored. It is always a half too, so that the values are those of a block of Q4_0 or
-// Q8_0, with which the library computes.
-float rounded_scale(float scale, DType dtype) {
-  const float stored = dtype == DType::BF16 ? bf16_to_float(float_to_bf16(scale)) : scale;
-  return fp16_to_float(float_to_fp16(std::clamp(stored, -65504.0F, 65504.0F)));
-}
-
-// Returns a group's scale, and in `numbers` its values. The numbers that encode_blocks() finds have a scale of least squares,
-// which is rounded, and then the numbers are rounded again.
-float quantize_group(const BlockFormat& format, DType dtype, std::span<const float> values, std::span<int> numbers) {
-  std::array<std::byte, group + 2> block{};
-  const std::span<std::byte> bytes = std::span(block).first(format.bytes);
-  std::array<float, group> decoded{};
-  encode_blocks(format, values, bytes);
-  decode_blocks(format, bytes, decoded);
-  double with_values = 0;
-  double squares = 0;
-  for (size_t i = 0; i < group; ++i) {
-    with_values += static_cast<double>(values[i]) * static_cast<double>(decoded[i]);
-    squares += static_cast<double>(decoded[i]) * static_cast<double>(decoded[i]);
-  }
-  uint16_t half = 0;
-  std::memcpy(&half, block.data(), sizeof half);
-  const double better = squares > 0 ? with_values / squares : 1.0;
-  const float scale = rounded_scale(static_cast<float>(better * static_cast<double>(fp16_to_float(half))), dtype);
-  const float most = format.values == group && format.bytes > group ? 127.0F : 7.0F;
-  for (size_t i = 0; i < group; ++i) {
-    const float number = scale == 0 ? 0.0F : std::nearbyint(values[i] / scale);
-    numbers[i] = static_cast<int>(std::clamp(number, -most - 1, most));
-  }
-  return scale;
-}
+constexpr size_t group = number_group;
 
 // A piece of a matrix as it is stored.
 struct PackedRows {
@@ -74,8 +39,10 @@ struct PackedRows {
   QuantizedError error;
 };
 
-PackedRows pack_rows(int bits, DType dtype, std::span<const float> values, const std::string& tensor) {
-  const BlockFormat& format = *find_block_format(std::string_view(bits == 4 ? "q4_0" : "q8_0"));
+// Quantizes whole rows. `importance` is that of RowQuantization.
+PackedRows pack_rows(int bits, DType dtype, std::span<const float> values, std::span<const float> importance,
+                     const std::string& tensor) {
+  const BlockFormat& format = *whole_number_format(bits == 4 ? "int4" : "int8");
   const size_t fields = 32 / static_cast<size_t>(bits);  // of a word
   constexpr size_t groups_at_once = 512;
   const size_t groups = values.size() / group;
@@ -86,25 +53,25 @@ PackedRows pack_rows(int bits, DType dtype, std::span<const float> values, const
   std::mutex lock;
   on_all_cores((groups + groups_at_once - 1) / groups_at_once, [&] {
     QuantizedError own;
-    std::array<int, group> numbers{};
+    std::array<float, group> decoded{};
     for (size_t first = next.fetch_add(groups_at_once); first < groups; first = next.fetch_add(groups_at_once)) {
       for (size_t g = first; g < std::min(groups, first + groups_at_once); ++g) {
         const std::span<const float> from = values.subspan(g * group, group);
+        const std::span<const float> weights =
+            importance.empty() ? importance : importance.subspan(g * group % importance.size(), group);
         check_finite(from, tensor);
-        const float scale = quantize_group(format, dtype, from, numbers);
-        out.scales[g] = scale;
+        const NumberGroup found = quantize_group(format, dtype, from, weights);
+        out.scales[g] = found.scale;
         for (size_t i = 0; i < group; ++i) {
-          const auto field = static_cast<uint32_t>(numbers[i] + (1 << (bits - 1)));
+          const auto field = static_cast<uint32_t>(found.numbers[i] + (1 << (bits - 1)));
           out.words[(g * group + i) / fields] |= field << (i % fields * static_cast<size_t>(bits));
-          const double miss = static_cast<double>(from[i]) - static_cast<double>(scale) * numbers[i];
-          own.squared_error += miss * miss;
-          own.squared_values += static_cast<double>(from[i]) * static_cast<double>(from[i]);
+          decoded[i] = found.scale * static_cast<float>(found.numbers[i]);
         }
+        own.add(from, decoded, weights);
       }
     }
     const std::lock_guard guard(lock);
-    out.error.squared_error += own.squared_error;
-    out.error.squared_values += own.squared_values;
+    out.error += own;
   });
   return out;
 }
@@ -189,13 +156,15 @@ class DirectoryQuantizer {
   QuantizeResult run() {
     result_.type = bits_ == 4 ? "int4" : "int8";
     choose_matrices();
+    importance_ = measured_importance(in_, options_);
     copy_files();
     write_weights();
     files_.checkpoint().check_unchanged();
     // This file is written last, as in other directories.
     write_config();
     folder_.finish();
-    result_.relative_error = std::sqrt(error_.squared_error / std::max(error_.squared_values, 1e-300));
+    result_.relative_error = error_.relative();
+    if (importance_.is_measured()) result_.weighted_error = error_.relative_weighted();
     return std::move(result_);
   }
 
@@ -220,7 +189,7 @@ class DirectoryQuantizer {
         kept_.insert(name);
         continue;
       }
-      quantized_.insert(name);
+      quantized_.emplace(name, slot.name);
     }
     if (quantized_.empty()) {
       throw CheckpointError(in_ + ": no matrix of a layer has rows of a multiple of " + std::to_string(group) +
@@ -245,11 +214,6 @@ class DirectoryQuantizer {
     }
   }
 
-  // The dtype of a matrix's scales.
-  static DType scale_dtype(const TensorView& view) {
-    return view.dtype == DType::BF16 || view.dtype == DType::F16 ? view.dtype : DType::F32;
-  }
-
   void write_weights() {
     const Checkpoint& checkpoint = files_.checkpoint();
     std::vector<TensorSpec> specs;
@@ -263,7 +227,7 @@ class DirectoryQuantizer {
       const int64_t rows = view.shape[0];
       const int64_t columns = view.shape[1];
       specs.push_back({name + "_packed", DType::I32, {rows, columns * bits_ / 32}});
-      specs.push_back({name + "_scale", scale_dtype(view), {rows, columns / static_cast<int64_t>(group)}});
+      specs.push_back({name + "_scale", scale_dtype(view.dtype), {rows, columns / static_cast<int64_t>(group)}});
       specs.push_back({name + "_shape", DType::I64, {2}});
     }
     SafetensorsWriter writer(folder_.folder() / "model.safetensors", std::move(specs), {{"format", "pt"}});
@@ -305,16 +269,16 @@ class DirectoryQuantizer {
   }
 
   void write_quantized(const std::string& name, const TensorView& view, SafetensorsWriter& writer) {
+    const std::span<const float> importance = importance_.of(quantized_.at(name));
     std::vector<float> scales;  // of the whole matrix; they follow its numbers
     for_each_piece(view, view.shape[0], [&](const TensorView& piece) {
       const std::vector<float> values = values_as_floats(files_.checkpoint(), piece);
-      const PackedRows packed = pack_rows(bits_, scale_dtype(view), values, name);
+      const PackedRows packed = pack_rows(bits_, scale_dtype(view.dtype), values, importance, name);
       writer.append(std::as_bytes(std::span(packed.words)));
       scales.insert(scales.end(), packed.scales.begin(), packed.scales.end());
-      error_.squared_error += packed.error.squared_error;
-      error_.squared_values += packed.error.squared_values;
+      error_ += packed.error;
     });
-    writer.append(as_dtype(scales, scale_dtype(view)));
+    writer.append(as_dtype(scales, scale_dtype(view.dtype)));
     writer.append(std::as_bytes(view.shape.first(2)));
   }
 
@@ -354,9 +318,10 @@ class DirectoryQuantizer {
   QuantizeResult result_;
   ModelConfig config_;
   ModelFiles files_;
+  Importance importance_;
   NewFolder folder_;
-  std::set<std::string> quantized_;  // names in the files
-  std::set<std::string> kept_;       // matrices of layers that are not quantized
+  std::map<std::string, std::string> quantized_;  // names in the files, and those of the slots
+  std::set<std::string> kept_;                    // matrices of layers that are not quantized
   QuantizedError error_;
   uint64_t done_ = 0;
 };

@@ -1,7 +1,6 @@
 // Writes a model as a GGUF file with quantized matrices, a piece at a time.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <filesystem>
 
 #include "anyaccel/error.h"
@@ -12,6 +11,7 @@
 #include "llm/config/gguf_config.h"
 #include "llm/model/model_files.h"
 #include "llm/quantize/gguf_model_keys.h"
+#include "llm/quantize/importance.h"
 #include "llm/quantize/quantize_directory.h"
 #include "llm/quantize/quantize_rows.h"
 
@@ -74,6 +74,7 @@ class ModelQuantizer {
     }
     const GgufKeys keys = this->keys();
     choose_parts();
+    importance_ = measured_importance(in_, options_);
     GgufFileWriter writer(out_, keys, specs_);
     for (const RopeTensor& tensor : ropes_) writer.append(std::as_bytes(std::span(tensor.factors)));
     for (const Part& part : parts_) write(part, writer);
@@ -82,7 +83,8 @@ class ModelQuantizer {
     result_.type = options_.type.empty() ? "q8_0" : options_.type;
     result_.bytes_before = total_;
     result_.bytes_after = writer.total();
-    result_.relative_error = std::sqrt(error_.squared_error / std::max(error_.squared_values, 1e-300));
+    result_.relative_error = error_.relative();
+    if (importance_.is_measured()) result_.weighted_error = error_.relative_weighted();
     return std::move(result_);
   }
 
@@ -176,9 +178,7 @@ class ModelQuantizer {
       if (part.head > 0) pair_rows(values, columns, part.head);
       if (part.format != nullptr) {
         blocks.resize(values.size() / part.format->values * part.format->bytes);
-        const QuantizedError of = quantize_rows(*part.format, values, blocks, part.slot->name);
-        error_.squared_error += of.squared_error;
-        error_.squared_values += of.squared_values;
+        error_ += quantize_rows({*part.format, {}, importance_.of(part.slot->name)}, values, blocks, part.slot->name);
         writer.append(blocks);
       } else if (part.slot->kind != TensorKind::Matrix) {
         writer.append(std::as_bytes(std::span(values)));
@@ -203,6 +203,7 @@ class ModelQuantizer {
   QuantizeResult result_;
   ModelConfig config_;
   ModelFiles files_;
+  Importance importance_;
   std::vector<RopeTensor> ropes_;
   std::vector<Part> parts_;
   std::vector<GgufTensorSpec> specs_;  // those of the ropes, then those of the parts

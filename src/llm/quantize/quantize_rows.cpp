@@ -11,6 +11,7 @@
 #include "anyaccel/llm/quantize.h"
 #include "base/process/all_cores.h"
 #include "base/text/json.h"
+#include "llm/quantize/whole_numbers.h"
 
 namespace anyaccel::llm {
 namespace {
@@ -40,10 +41,19 @@ std::string quantized_types() {
   return names;
 }
 
+std::string load_types() { return "int8, int4, " + quantized_types(); }
+
 const BlockFormat& quantized_type(const std::string& name) {
   const BlockFormat* format = find_block_format(std::string_view(name));
   if (format != nullptr && can_encode(*format)) return *format;
   throw InvalidArgument("quantize: the type is " + quote_text(name) + "; expected one of " + quantized_types());
+}
+
+MatrixType type_to_load(const std::string& name) {
+  if (const BlockFormat* format = whole_number_format(name)) return {format, true};
+  const BlockFormat* format = find_block_format(std::string_view(name));
+  if (format != nullptr && can_encode(*format)) return {format, false};
+  throw InvalidArgument("quantize: the type is " + quote_text(name) + "; expected one of " + load_types());
 }
 
 const BlockFormat* format_of_matrix(const BlockFormat& wanted, int64_t columns, bool is_output) {
@@ -91,32 +101,65 @@ void check_finite(std::span<const float> values, const std::string& tensor) {
                         "--check-tensors` lists them");
 }
 
-QuantizedError quantize_rows(const BlockFormat& format, std::span<const float> values, std::span<std::byte> blocks,
+void QuantizedError::add(std::span<const float> values, std::span<const float> found, std::span<const float> weights) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    const auto value = static_cast<double>(values[i]);
+    const double miss = value - static_cast<double>(found[i]);
+    const double weight = weights.empty() ? 1.0 : static_cast<double>(weights[i]);
+    squared_error += miss * miss;
+    squared_values += value * value;
+    weighted_error += weight * miss * miss;
+    weighted_values += weight * value * value;
+  }
+}
+
+QuantizedError& QuantizedError::operator+=(const QuantizedError& other) {
+  squared_error += other.squared_error;
+  squared_values += other.squared_values;
+  weighted_error += other.weighted_error;
+  weighted_values += other.weighted_values;
+  return *this;
+}
+
+double QuantizedError::relative() const { return std::sqrt(squared_error / std::max(squared_values, 1e-300)); }
+double QuantizedError::relative_weighted() const {
+  return std::sqrt(weighted_error / std::max(weighted_values, 1e-300));
+}
+
+QuantizedError quantize_rows(const RowQuantization& how, std::span<const float> values, std::span<std::byte> blocks,
                              const std::string& tensor) {
   constexpr size_t blocks_at_once = 64;
+  const BlockFormat& format = how.format;
   const size_t count = values.size() / format.values;
   std::atomic<size_t> next{0};
   std::mutex lock;
   QuantizedError total;
+  const auto quantize = [&](size_t block, std::span<float> decoded, QuantizedError& error) {
+    const std::span<const float> from = values.subspan(block * format.values, format.values);
+    const std::span<std::byte> to = blocks.subspan(block * format.bytes, format.bytes);
+    const std::span<const float> weights =
+        how.importance.empty() ? how.importance
+                               : how.importance.subspan(block * format.values % how.importance.size(), format.values);
+    check_finite(from, tensor);
+    if (how.number_scales) {
+      const NumberGroup group = quantize_group(format, *how.number_scales, from, weights);
+      encode_numbers(format, float_to_fp16(group.scale), group.numbers, to.data());
+    } else {
+      encode_blocks(format, from, to, weights);
+    }
+    decode_blocks(format, to, decoded);
+    error.add(from, decoded, weights);
+  };
   on_all_cores((count + blocks_at_once - 1) / blocks_at_once, [&] {
-    std::vector<float> decoded(blocks_at_once * format.values);
+    std::vector<float> decoded(format.values);
     QuantizedError own;
     for (size_t first = next.fetch_add(blocks_at_once); first < count; first = next.fetch_add(blocks_at_once)) {
-      const size_t now = std::min(blocks_at_once, count - first);
-      const std::span<const float> from = values.subspan(first * format.values, now * format.values);
-      const std::span<std::byte> to = blocks.subspan(first * format.bytes, now * format.bytes);
-      check_finite(from, tensor);
-      encode_blocks(format, from, to);
-      decode_blocks(format, to, std::span(decoded).first(from.size()));
-      for (size_t i = 0; i < from.size(); ++i) {
-        const double miss = static_cast<double>(from[i]) - static_cast<double>(decoded[i]);
-        own.squared_error += miss * miss;
-        own.squared_values += static_cast<double>(from[i]) * static_cast<double>(from[i]);
+      for (size_t block = first; block < std::min(first + blocks_at_once, count); ++block) {
+        quantize(block, decoded, own);
       }
     }
     const std::lock_guard guard(lock);
-    total.squared_error += own.squared_error;
-    total.squared_values += own.squared_values;
+    total += own;
   });
   return total;
 }

@@ -1,9 +1,11 @@
 // Implements the methods of ops::Inference, each of which sets the parameters of an op and runs it.
 #include "anyaccel/ops/inference.h"
 
+#include <algorithm>
 #include <array>
 
 #include "anyaccel/error.h"
+#include "anyaccel/ops/product_observer.h"
 #include "ops/builders.h"
 #include "ops/dispatch/inference_impl.h"
 
@@ -49,6 +51,7 @@ void Inference::layer_norm(const Tensor& out, const Tensor& x, const Tensor& wei
 
 void Inference::linear(const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& bias,
                        const Tensor& residual) {
+  observe_product(x, w);
   const Tensor x_in = amp_input(impl_->accelerator, x);
   const Tensor w_in = amp_input(impl_->accelerator, w);
   impl_->run(Op::Linear, std::array{&out, &x_in, &w_in, &bias, &residual});
@@ -68,12 +71,20 @@ void Inference::quantized_embedding(const Tensor& out, const Tensor& table, aa_b
   impl_->run(Op::QuantizedEmbedding, std::array{&out, &table, &ids}, &params, sizeof(params));
 }
 
-bool Inference::takes_quantized_weights() const {
-  return impl_->slots[static_cast<size_t>(Op::QuantizedLinear)].native >= 0 &&
-         impl_->slots[static_cast<size_t>(Op::QuantizedEmbedding)].native >= 0;
+void Inference::quantized_embedding_shard(const Tensor& out, const Tensor& table, aa_block_format format,
+                                          const Tensor& ids, int64_t first) {
+  auto params = make_params<aa_quantized_shard_params>();
+  params.format = format;
+  params.first = first;
+  impl_->run(Op::QuantizedEmbeddingShard, std::array{&out, &table, &ids}, &params, sizeof(params));
 }
 
-void Inference::quantized_cache_write(const Tensor& k_cache, const Tensor& v_cache, aa_block_format format,
+bool Inference::takes_quantized_weights() const {
+  return std::ranges::all_of(std::array{Op::QuantizedLinear, Op::QuantizedEmbedding, Op::QuantizedEmbeddingShard},
+                             [&](Op op) { return impl_->slots[static_cast<size_t>(op)].native >= 0; });
+}
+
+void Inference::quantized_cache_write(const Tensor& k_cache, const Tensor& v_cache, aa_cache_format format,
                                       const Tensor& k, const Tensor& v, const Tensor& sequence,
                                       const Tensor& positions) {
   auto params = make_params<aa_cache_params>();
@@ -83,7 +94,7 @@ void Inference::quantized_cache_write(const Tensor& k_cache, const Tensor& v_cac
 }
 
 void Inference::quantized_attention(const Tensor& out, const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
-                                    aa_block_format format, const Tensor& sequence, const Tensor& positions,
+                                    aa_cache_format format, const Tensor& sequence, const Tensor& positions,
                                     float scale, int window, float softcap, const Tensor& slopes, const Tensor& sinks) {
   auto params = make_params<aa_quantized_attention_params>();
   params.scale = scale;
@@ -130,6 +141,7 @@ void Inference::linear_multi(const Tensor& x, std::span<const LinearPart> parts)
   std::array<Tensor, 4> weights;
   std::array<const Tensor*, AA_OP_MAX_TENSORS> tensors{&x_in};
   for (size_t i = 0; i < parts.size(); ++i) {
+    observe_product(x, parts[i].w);
     weights[i] = amp_input(impl_->accelerator, parts[i].w);
     tensors[1 + 3 * i] = &parts[i].out;
     tensors[2 + 3 * i] = &weights[i];
@@ -149,6 +161,8 @@ void Inference::linear_multi(const Tensor& x, std::span<const LinearPart> parts)
 
 void Inference::gated_linear(const Tensor& out, const Tensor& x, const Tensor& w_gate, const Tensor& w_up,
                              ops::Activation kind, const Tensor& bias_gate, const Tensor& bias_up) {
+  observe_product(x, w_gate);
+  observe_product(x, w_up);
   const Tensor x_in = amp_input(impl_->accelerator, x);
   const Tensor gate_in = amp_input(impl_->accelerator, w_gate);
   const Tensor up_in = amp_input(impl_->accelerator, w_up);

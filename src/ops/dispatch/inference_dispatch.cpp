@@ -74,6 +74,7 @@ aa_status* validate_op_call(const char* op, const aa_op_call* call) {
 }  // namespace
 
 thread_local constinit int Inference::Impl::by_row_scopes = 0;
+thread_local constinit ProductObserver* ProductObserver::active = nullptr;
 
 Inference::Impl::Impl(Accelerator& active) : accelerator(active) {
   set_op_validator(validate_op_call);

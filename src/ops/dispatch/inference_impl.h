@@ -8,6 +8,7 @@
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/ops/inference.h"
+#include "anyaccel/ops/product_observer.h"
 #include "ops/dispatch/op_schema.h"
 #include "ops/dispatch/resolved_calls.h"
 #include "ops/dispatch/workspace.h"
@@ -37,10 +38,11 @@ struct Inference::Impl {
     return by_row() && form_by_row(op) ? slot.by_row : slot.native;
   }
   static bool by_row() noexcept { return by_row_scopes > 0; }
-  // Returns whether a fused op may be called: the accelerator has it, and values between the ops that it consists of
-  // are F32.
+  // Returns whether a fused op may be called: the accelerator has it, values between the ops that it consists of are F32,
+  // and nobody observes those ops.
   bool may_fuse(Op op, DType between) const {
-    return has(op) && !by_row() && between == DType::F32 && accelerator.amp_dtype() == DType::None;
+    return has(op) && !by_row() && ProductObserver::active == nullptr && between == DType::F32 &&
+           accelerator.amp_dtype() == DType::None;
   }
   // Returns true for an op that the accelerator lacks and that can be composed of other ops of the table.
   bool is_sequence(Op op) const noexcept {

@@ -71,16 +71,20 @@ void Checker::rotation(int interleaved, uint32_t cos) const {
 }
 
 void Checker::blocks(const aa_quantized_params& params, uint32_t w) const {
-  const BlockFormat* format = find_block_format(static_cast<uint32_t>(params.format));
+  blocks(params.format, w);
+  require(params.rounding == AA_QUANTIZED_EXACT || params.rounding == AA_QUANTIZED_ROUNDED, "rounding", params.rounding,
+          "an aa_quantized_rounding, 0 or 1");
+}
+
+void Checker::blocks(int32_t format_number, uint32_t w) const {
+  const BlockFormat* format = find_block_format(static_cast<uint32_t>(format_number));
   if (format == nullptr) [[unlikely]] {
     std::string known;
     for (const BlockFormat& entry : block_formats()) {
       known += (known.empty() ? "" : ", ") + std::to_string(entry.number) + " (" + std::string(entry.name) + ")";
     }
-    fail("parameter format is " + std::to_string(params.format) + ", expected an aa_block_format: " + known);
+    fail("parameter format is " + std::to_string(format_number) + ", expected an aa_block_format: " + known);
   }
-  require(params.rounding == AA_QUANTIZED_EXACT || params.rounding == AA_QUANTIZED_ROUNDED, "rounding", params.rounding,
-          "an aa_quantized_rounding, 0 or 1");
   const int64_t k = size('K');
   const std::string name(format->name);
   if (k % format->values != 0) [[unlikely]] {
@@ -99,18 +103,20 @@ void Checker::blocks(const aa_quantized_params& params, uint32_t w) const {
 }
 
 void Checker::cache_blocks(int32_t number, uint32_t k_cache) const {
-  require(number == AA_BLOCK_Q8_0, "format", number, "8, AA_BLOCK_Q8_0");
-  const BlockFormat& format = *find_block_format(AA_BLOCK_Q8_0);
+  require(number == AA_CACHE_Q8_0 || number == AA_CACHE_F8_E4M3, "format", number,
+          "8, AA_CACHE_Q8_0, or 256, AA_CACHE_F8_E4M3");
+  const BlockFormat& blocks = *find_block_format(AA_BLOCK_Q8_0);
   const int64_t d = size('D');
-  if (d % format.values != 0) [[unlikely]] {
-    fail("heads have " + std::to_string(d) + " values, expected a multiple of " + std::to_string(format.values) +
-         ", the block of " + std::string(format.name));
+  if (d % blocks.values != 0) [[unlikely]] {
+    fail("heads have " + std::to_string(d) + " values, expected a multiple of " + std::to_string(blocks.values));
   }
-  const int64_t bytes = d / format.values * format.bytes;
+  const bool of_blocks = number == AA_CACHE_Q8_0;
+  const int64_t bytes = of_blocks ? d / blocks.values * blocks.bytes : d;
   for (uint32_t i = k_cache; i < k_cache + 2; ++i) {
     if (size('C') != bytes) [[unlikely]] {
       fail(quoted(i) + " has shape " + shape_text(tensor(i)) + ", expected rows of " + std::to_string(bytes) +
-           " bytes, which hold " + std::to_string(d) + " values of " + std::string(format.name));
+           " bytes, which hold " + std::to_string(d) + " values of " +
+           (of_blocks ? std::string(blocks.name) : "F8_E4M3"));
     }
     if (tensor(i).strides[3] != 1 && bytes > 1) [[unlikely]] {
       fail(quoted(i) + " has the stride " + std::to_string(tensor(i).strides[3]) +

@@ -107,9 +107,10 @@ class Checker {
   // The number of key/value heads must divide the number of query heads.
   void heads() const;
   // The rows of tensor `w` must be whole blocks of the format that decode to rows of size K.
+  void blocks(int32_t format_number, uint32_t w) const;
+  // Checks the rounding too.
   void blocks(const aa_quantized_params& params, uint32_t w) const;
-  // The rows of tensors `k_cache` and the one after it must be whole blocks of a format for caches that decode to heads of
-  // size D.
+  // The rows of tensors `k_cache` and the one after it must be those of an aa_cache_format that decode to heads of size D.
   void cache_blocks(int32_t format, uint32_t k_cache) const;
   // Tensor 1 must have a column to choose from.
   void vocabulary() const;

@@ -1,4 +1,4 @@
-// Implements attention and quantized_attention with the kernels of attention.cl and quantized_attention.cl.
+// Implements attention and quantized_attention with the kernels of attention.cl, quantized_attention.cl and e4m3_attention.cl.
 #include <algorithm>
 #include <cstdint>
 
@@ -14,27 +14,35 @@ class AttentionOps final : public OpGroup {
  public:
   explicit AttentionOps(DriverAccelerator& accelerator)
       : kernels_(accelerator, "attention.cl", {"attention"}, KernelSet::Types::xw),
-        quantized_(accelerator, "quantized_attention.cl", {"quantized_attention"}, KernelSet::Types::x) {}
+        quantized_(accelerator, "quantized_attention.cl", {"quantized_attention"}, KernelSet::Types::x),
+        e4m3_(accelerator, "e4m3_attention.cl", {"e4m3_attention"}, KernelSet::Types::x) {}
 
   std::span<const Op> ops() const override { return list; }
   bool supports(Op op, const aa_op_call& call, const aa_kernel_tuning&) override {
-    return !is_quantized(op) || (has_aligned_blocks(call.tensors[2]) && has_aligned_blocks(call.tensors[3]));
+    return !is_quantized(op) || is_e4m3(call) ||
+           (has_aligned_blocks(call.tensors[2]) && has_aligned_blocks(call.tensors[3]));
   }
 
   void enqueue(Op op, const aa_op_call& call, const int& device) override {
     if (is_quantized(op)) {
-      launch(*static_cast<const aa_quantized_attention_params*>(call.params), call, device, true);
+      launch(*static_cast<const aa_quantized_attention_params*>(call.params), call, device,
+             is_e4m3(call) ? e4m3_ : quantized_);
     } else {
-      launch(*static_cast<const aa_attention_params*>(call.params), call, device, false);
+      launch(*static_cast<const aa_attention_params*>(call.params), call, device, kernels_);
     }
   }
 
  private:
   static bool is_quantized(Op op) { return op == Op::QuantizedAttention || op == Op::QuantizedAttentionByRow; }
 
+  // Of a call of quantized_attention.
+  static bool is_e4m3(const aa_op_call& call) {
+    return static_cast<const aa_quantized_attention_params*>(call.params)->format == AA_CACHE_F8_E4M3;
+  }
+
   // `Params` has scale, softcap and window.
   template <class Params>
-  void launch(const Params& params, const aa_op_call& call, int device, bool quantized) {
+  void launch(const Params& params, const aa_op_call& call, int device, KernelSet& kernels) {
     const aa_tensor &out = call.tensors[0], &q = call.tensors[1], &k = call.tensors[2], &v = call.tensors[3],
                     &sequence = call.tensors[4], &positions = call.tensors[5], &slopes = call.tensors[6],
                     &sinks = call.tensors[7];
@@ -72,15 +80,15 @@ class AttentionOps final : public OpGroup {
     shape.grid[1] = groups_for(a.size, a.chunk);
     shape.block[0] = static_cast<uint32_t>(tuning.group_size);
     const Element x = element_of(q.dtype);
-    (quantized ? quantized_ : kernels_)
-        .launch_for(0, device, x, quantized ? x : element_of(k.dtype), shape, out.data, q.data, k.data, v.data,
-                    sequence.data, positions.data, slopes.data, sinks.data, a);
+    kernels.launch_for(0, device, x, &kernels == &kernels_ ? element_of(k.dtype) : x, shape, out.data, q.data, k.data,
+                       v.data, sequence.data, positions.data, slopes.data, sinks.data, a);
   }
 
   // The order in which a group sums depends only on its row, so one kernel serves both forms of an op.
   static constexpr Op list[] = {Op::Attention, Op::AttentionByRow, Op::QuantizedAttention, Op::QuantizedAttentionByRow};
   KernelSet kernels_;
   KernelSet quantized_;
+  KernelSet e4m3_;
 };
 
 }  // namespace

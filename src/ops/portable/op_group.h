@@ -23,8 +23,9 @@ inline bool has_aligned_blocks(const aa_tensor& cache) {
   return ((address | static_cast<uintptr_t>(cache.strides[0] | cache.strides[1] | cache.strides[2])) & 1u) == 0;
 }
 
-std::unique_ptr<OpGroup> make_linear_ops(DriverAccelerator& accelerator);       // linear, linear_multi, gated_linear
-std::unique_ptr<OpGroup> make_quantized_ops(DriverAccelerator& accelerator);    // quantized_linear, quantized_embedding
+std::unique_ptr<OpGroup> make_linear_ops(DriverAccelerator& accelerator);  // linear, linear_multi, gated_linear
+std::unique_ptr<OpGroup> make_quantized_ops(
+    DriverAccelerator& accelerator);  // quantized_linear, quantized_embedding(_shard)
 std::unique_ptr<OpGroup> make_attention_ops(DriverAccelerator& accelerator);    // attention, quantized_attention
 std::unique_ptr<OpGroup> make_row_ops(DriverAccelerator& accelerator);          // embedding, norms, softmax
 std::unique_ptr<OpGroup> make_position_ops(DriverAccelerator& accelerator);     // rope_table, rope, writes of caches

@@ -19,7 +19,8 @@ aa_slots slots_of(const aa_tensor& t) {
 class PositionOps final : public OpGroup {
  public:
   explicit PositionOps(DriverAccelerator& accelerator)
-      : kernels_(accelerator, "positions.cl", {"rope_table", "rope", "cache_write", "quantized_cache_write"}) {}
+      : kernels_(accelerator, "positions.cl",
+                 {"rope_table", "rope", "cache_write", "quantized_cache_write", "e4m3_cache_write"}) {}
 
   std::span<const Op> ops() const override {
     static constexpr Op list[] = {Op::RopeTable, Op::Rope, Op::CacheWrite, Op::QuantizedCacheWrite};
@@ -32,7 +33,7 @@ class PositionOps final : public OpGroup {
     const aa_tensor* t = call.tensors;
     if (op == Op::CacheWrite || op == Op::QuantizedCacheWrite) {
       return t[2].shape[1] * t[2].shape[2] <= INT32_MAX / 2 &&
-             (op == Op::CacheWrite || (has_aligned_blocks(t[0]) && has_aligned_blocks(t[1])));
+             (op == Op::CacheWrite || is_e4m3(call) || (has_aligned_blocks(t[0]) && has_aligned_blocks(t[1])));
     }
     const int64_t more = op == Op::Rope && t[1].dtype != AA_DTYPE_NONE ? t[1].shape[1] : 0;
     return op == Op::RopeTable || t[0].shape[1] + more <= 65535;
@@ -43,11 +44,25 @@ class PositionOps final : public OpGroup {
     if (op == Op::RopeTable) return rope_table(call, device, static_cast<uint32_t>(tuning.items));
     LaunchShape shape{.block = {static_cast<uint32_t>(tuning.group_size), 1, 1}};
     if (op == Op::Rope) return rope(call, device, shape);
-    cache_write(op == Op::CacheWrite ? CacheWriteKernel : QuantizedCacheWriteKernel, call, device, shape);
+    const Kernel kernel = op == Op::CacheWrite ? CacheWriteKernel
+                          : is_e4m3(call)      ? E4m3CacheWriteKernel
+                                               : QuantizedCacheWriteKernel;
+    cache_write(kernel, call, device, shape);
   }
 
  private:
-  enum Kernel : size_t { RopeTableKernel, RopeKernel, CacheWriteKernel, QuantizedCacheWriteKernel };
+  enum Kernel : size_t {
+    RopeTableKernel,
+    RopeKernel,
+    CacheWriteKernel,
+    QuantizedCacheWriteKernel,
+    E4m3CacheWriteKernel
+  };
+
+  // Of a call of quantized_cache_write.
+  static bool is_e4m3(const aa_op_call& call) {
+    return static_cast<const aa_cache_params*>(call.params)->format == AA_CACHE_F8_E4M3;
+  }
 
   void rope_table(const aa_op_call& call, int device, uint32_t items) {
     const aa_tensor* t = call.tensors;

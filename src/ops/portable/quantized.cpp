@@ -1,4 +1,4 @@
-// Implements quantized_linear and quantized_embedding with the kernels of quantized_linear.cl.
+// Implements quantized_linear, quantized_embedding and quantized_embedding_shard with the kernels of quantized_linear.cl.
 #include <algorithm>
 #include <cctype>
 #include <cstdint>
@@ -33,8 +33,8 @@ class QuantizedOps final : public OpGroup {
   std::span<const Op> ops() const override { return list; }
   // Kernels read two bytes at an even address, but for formats whose blocks have an odd number of them.
   bool supports(Op op, const aa_op_call& call, const aa_kernel_tuning&) override {
-    const aa_tensor& w = call.tensors[op == Op::QuantizedEmbedding ? 1 : 2];
-    if (w.shape[1] == 0 || format_of(call).bytes % 2 != 0) return true;
+    const aa_tensor& w = call.tensors[is_embedding(op) ? 1 : 2];
+    if (w.shape[1] == 0 || format_of(op, call).bytes % 2 != 0) return true;
     const auto address = reinterpret_cast<uintptr_t>(w.data);
     return ((address | static_cast<uintptr_t>(w.strides[0])) & 1u) == 0;
   }
@@ -42,12 +42,14 @@ class QuantizedOps final : public OpGroup {
   void enqueue(Op op, const aa_op_call& call, const int& device) override {
     const aa_tensor* t = call.tensors;
     if (t[0].shape[0] == 0 || t[0].shape[1] == 0) return;
-    KernelSet& kernels = kernels_of(format_of(call));
-    if (op == Op::QuantizedEmbedding) {
+    KernelSet& kernels = kernels_of(format_of(op, call));
+    if (is_embedding(op)) {
+      const int64_t first =
+          op == Op::QuantizedEmbeddingShard ? static_cast<const aa_quantized_shard_params*>(call.params)->first : 0;
       const LaunchShape shape{.grid = {groups_for(t[0].shape[0], 1), 1, 1},
                               .block = {static_cast<uint32_t>(tunings_.of(device).group_size), 1, 1}};
       kernels.launch(embedding, device, shape, t[0].data, t[0].strides[0], t[0].strides[1], t[1].data, t[1].strides[0],
-                     t[1].shape[0], t[2].data, t[2].strides[0], t[0].shape[1], t[0].dtype, t[2].dtype);
+                     t[1].shape[0], first, t[2].data, t[2].strides[0], t[0].shape[1], t[0].dtype, t[2].dtype);
       return;
     }
     LinearPlan plan = plan_linear(tunings_.of(device), t[1], op == Op::QuantizedLinearByRow);
@@ -57,13 +59,18 @@ class QuantizedOps final : public OpGroup {
   }
 
  private:
-  static constexpr Op list[] = {Op::QuantizedLinear, Op::QuantizedLinearByRow, Op::QuantizedEmbedding};
+  static constexpr Op list[] = {Op::QuantizedLinear, Op::QuantizedLinearByRow, Op::QuantizedEmbedding,
+                                Op::QuantizedEmbeddingShard};
   static constexpr size_t embedding = shared + 1;  // kernels before it are numbered by Form
 
   // The op's check has found the format.
-  static const BlockFormat& format_of(const aa_op_call& call) {
-    return *find_block_format(static_cast<uint32_t>(static_cast<const aa_quantized_params*>(call.params)->format));
+  static const BlockFormat& format_of(Op op, const aa_op_call& call) {
+    const int32_t number = op == Op::QuantizedEmbeddingShard
+                               ? static_cast<const aa_quantized_shard_params*>(call.params)->format
+                               : static_cast<const aa_quantized_params*>(call.params)->format;
+    return *find_block_format(static_cast<uint32_t>(number));
   }
+  static bool is_embedding(Op op) { return op == Op::QuantizedEmbedding || op == Op::QuantizedEmbeddingShard; }
 
   KernelSet& kernels_of(const BlockFormat& format) {
     const auto number = static_cast<size_t>(&format - block_formats().data());

@@ -71,6 +71,9 @@ namespace anyaccel {
      in_optional("residual", kFloat, "MN"))                                                                            \
   OP(QuantizedEmbedding, quantized_embedding, aa_quantized_params, c.blocks(p, 1), out("out", kFloat, "TK"),           \
      in("table", kU8, "VC"), in("ids", kIndex, "T"))                                                                   \
+  OP(QuantizedEmbeddingShard, quantized_embedding_shard, aa_quantized_shard_params,                                    \
+     (c.blocks(p.format, 1), c.at_least_0("first", p.first)), out("out", kFloat, "TK"), in("table", kU8, "VC"),        \
+     in("ids", kIndex, "T"))                                                                                           \
   OP(QuantizedCacheWrite, quantized_cache_write, aa_cache_params, c.cache_blocks(p.format, 0),                         \
      inout("k_cache", kU8, "BkSC"), inout("v_cache", kU8, "BkSC"), in("k", kFloat, "TkD"), in("v", kFloat, "TkD"),     \
      in("sequence", kI32, "T"), in("positions", kI32, "T"))                                                            \
@@ -170,7 +173,7 @@ constexpr bool is_fused(Op op) noexcept {
 
 // Models use these only on an accelerator that has them (llm/model/load_plan.h).
 constexpr bool is_for_quantized_weights(Op op) noexcept {
-  return op == Op::QuantizedLinear || op == Op::QuantizedEmbedding;
+  return op >= Op::QuantizedLinear && op <= Op::QuantizedEmbeddingShard;
 }
 
 // Models use these only on an accelerator that has them, when a quantized cache is asked for (llm/generate).

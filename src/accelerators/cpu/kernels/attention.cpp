@@ -1,4 +1,6 @@
 // The ops "attention" and "quantized_attention": runs the tiles of a call (attention_plan.h) on all threads.
+#include <algorithm>
+#include <array>
 #include <atomic>
 
 #include "accelerators/cpu/kernels/attention_plan.h"
@@ -24,7 +26,7 @@ void run_tile(const AttentionCall& call, AttentionPlan& plan, bool by_token, int
   if (merge.missing.fetch_sub(1, std::memory_order_acq_rel) == 1) merge_attention(call, merge.first, merge.count);
 }
 
-// `Params` has scale, softcap and window.
+// `Params` has scale, softcap and window. The caches are tensors of floats, or U8: rows of blocks of AA_BLOCK_Q8_0.
 template <class Params>
 void run_attention(const char* op, const aa_op_call& op_call, bool by_row) {
   const aa_tensor* t = op_call.tensors;
@@ -63,15 +65,24 @@ void run_attention(const char* op, const aa_op_call& op_call, bool by_row) {
   for (int64_t i = 0; i < plan.tile_count; ++i) run_tile(call, plan, by_token, i);
 }
 
+void run_quantized_attention(const aa_op_call& call, bool by_row) {
+  using Params = aa_quantized_attention_params;
+  constexpr const char* name = "quantized_attention";
+  if (static_cast<const Params*>(call.params)->format == AA_CACHE_Q8_0)
+    return run_attention<Params>(name, call, by_row);
+  std::array<aa_tensor, 8> tensors{};
+  std::copy_n(call.tensors, tensors.size(), tensors.begin());
+  tensors[2].dtype = tensors[3].dtype = AA_DTYPE_F8_E4M3;
+  aa_op_call of_floats = call;
+  of_floats.tensors = tensors.data();
+  run_attention<Params>(name, of_floats, by_row);
+}
+
 }  // namespace
 
 void attention(const aa_op_call& call) { run_attention<aa_attention_params>("attention", call, false); }
 void attention_by_row(const aa_op_call& call) { run_attention<aa_attention_params>("attention", call, true); }
-void quantized_attention(const aa_op_call& call) {
-  run_attention<aa_quantized_attention_params>("quantized_attention", call, false);
-}
-void quantized_attention_by_row(const aa_op_call& call) {
-  run_attention<aa_quantized_attention_params>("quantized_attention", call, true);
-}
+void quantized_attention(const aa_op_call& call) { run_quantized_attention(call, false); }
+void quantized_attention_by_row(const aa_op_call& call) { run_quantized_attention(call, true); }
 
 }  // namespace anyaccel::cpu

@@ -147,6 +147,7 @@ HWY_INLINE void pack_keys_vector(Type type, const typename Type::Raw* from, int6
       keys[d * kBlockSlots + j] =
           static_cast<float>(load_floating(slot[j] + d, std::is_same_v<Type, F32Type>    ? DType::F32
                                                         : std::is_same_v<Type, Bf16Type> ? DType::BF16
+                                                        : std::is_same_v<Type, E4m3Type> ? DType::F8E4M3
                                                                                          : DType::F16));
     }
   }
@@ -164,8 +165,10 @@ inline void pack_keys(const Row& first, int64_t slot_stride, int64_t slots, floa
   if (first.stride == 1) {
     const auto* wide = reinterpret_cast<const float*>(first.data);
     const auto* half = reinterpret_cast<const uint16_t*>(first.data);
+    const auto* bytes = reinterpret_cast<const uint8_t*>(first.data);
     switch (first.dtype) {
       case DType::F32: return pack_keys_vector(F32Type(), wide, slot_stride, slots, first.length, keys);
+      case DType::F8E4M3: return pack_keys_vector(E4m3Type(), bytes, slot_stride, slots, first.length, keys);
       case DType::BF16: return pack_keys_vector(Bf16Type(), half, slot_stride, slots, first.length, keys);
       default: return pack_keys_vector(F16Type(), half, slot_stride, slots, first.length, keys);
     }

@@ -177,6 +177,8 @@ class TileRunner {
       const Row row = cache_row(v, block_ + j);
       if (row.dtype == DType::U8) {
         decode_cache_row(reinterpret_cast<const uint8_t*>(row.data), d, to);
+      } else if (row.dtype == DType::F8E4M3) {
+        widen(E4m3Type(), reinterpret_cast<const uint8_t*>(row.data), to, d);
       } else {
         read_row(row, 0, d, to);
       }

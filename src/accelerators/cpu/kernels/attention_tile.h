@@ -21,7 +21,7 @@ struct SlotRange {
 struct AttentionCall {
   const aa_tensor* out;
   const aa_tensor* q;
-  const aa_tensor* k;  // k and v: floats, or U8: rows of blocks of AA_BLOCK_Q8_0
+  const aa_tensor* k;  // k and v: floats, F8_E4M3 too, or U8: rows of blocks of AA_BLOCK_Q8_0
   const aa_tensor* v;
   const aa_tensor* sequence;
   const aa_tensor* positions;

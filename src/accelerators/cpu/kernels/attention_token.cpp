@@ -259,6 +259,7 @@ HWY_INLINE void with_type(DType dtype, Function function) {
     case DType::F32: return function(F32Type());
     case DType::BF16: return function(Bf16Type());
     case DType::F16: return function(F16Type());
+    case DType::F8E4M3: return function(E4m3Type());
     default: return function(BlockType());
   }
 }

@@ -1,5 +1,5 @@
 // Rows of a quantized cache of keys and values: blocks of AA_BLOCK_Q8_0, 32 values each, that are written, decoded, and
-// packed for the scores of attention. Included after hwy/highway.h, once per instruction set.
+// packed for the scores of attention, and floats of 8 bits (e4m3), which are loaded and written. Included after hwy/highway.h, once per instruction set.
 #include "accelerators/cpu/kernels/attention_tile.h"
 #include "accelerators/cpu/kernels/attention_transpose-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
@@ -126,6 +126,48 @@ inline void pack_cache_keys(const uint8_t* first, int64_t slot_stride, int64_t s
     }
   }
 #endif
+}
+
+// ---- floats of 8 bits: a sign, 4 bits of exponent with bias 7, and 3 of mantissa; 0x7f and 0xff are NaN --------------------
+
+struct E4m3Type {
+  using Raw = uint8_t;
+};
+
+HWY_INLINE FloatVec load(E4m3Type, const uint8_t* p) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(kFloats, fp8_to_float(*p, kE4M3));
+#else
+  // The exponent and mantissa are moved to those of a half, whose bias is larger by 8: so subnormal numbers need no special
+  // treatment, also where the processor takes subnormal floats for zero.
+  constexpr hn::Rebind<int16_t, FloatTag> halves;
+  constexpr hn::Rebind<hwy::float16_t, FloatTag> of_floats;
+  constexpr hn::Rebind<uint8_t, FloatTag> bytes;
+  const auto high = hn::ShiftLeft<8>(
+      hn::BitCast(halves, hn::PromoteTo(hn::RebindToUnsigned<decltype(halves)>(), hn::LoadU(bytes, p))));
+  const auto moved = hn::And(hn::ShiftRight<1>(high), hn::Set(halves, static_cast<int16_t>(0xbfff)));
+  const auto is_nan = hn::Eq(hn::And(moved, hn::Set(halves, int16_t{0x3f80})), hn::Set(halves, int16_t{0x3f80}));
+  const auto bits = hn::Or(moved, hn::And(hn::VecFromMask(halves, is_nan), hn::Set(halves, int16_t{0x7e00})));
+  return hn::Mul(hn::PromoteTo(kFloats, hn::BitCast(of_floats, bits)), hn::Set(kFloats, 256.0f));
+#endif
+}
+
+// Rounds kLanes values as "quantized_cache_write" of abi/ops.h says.
+HWY_INLINE void store_e4m3(FloatVec v, uint8_t* to) {
+  constexpr hn::Rebind<uint8_t, FloatTag> bytes;
+  const auto magnitude = hn::Min(hn::Abs(v), hn::Set(kFloats, 448.0f));
+  // Normal numbers: the mantissa is rounded to 3 bits, ties to even, and the bias of the exponent changed from 127 to 7.
+  const auto bits = hn::BitCast(kInts, magnitude);
+  const auto odd = hn::And(hn::ShiftRight<20>(bits), hn::Set(kInts, 1));
+  const auto rounded = hn::ShiftRight<20>(hn::Add(bits, hn::Add(odd, hn::Set(kInts, 0x7ffff))));
+  const auto normal = hn::Sub(rounded, hn::Set(kInts, 120 << 3));
+  // Smaller ones are multiples of 2^-9.
+  const auto steps = hn::NearestInt(hn::Mul(magnitude, hn::Set(kFloats, 512.0f)));
+  const auto is_small = hn::RebindMask(kInts, hn::Lt(magnitude, hn::Set(kFloats, 0x1p-6f)));
+  const auto is_finite = hn::RebindMask(kInts, hn::IsFinite(v));
+  const auto code = hn::IfThenElse(is_finite, hn::IfThenElse(is_small, steps, normal), hn::Set(kInts, 0x7f));
+  const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(kInts, v)), hn::Set(kInts, 0x80));
+  hn::StoreU(hn::DemoteTo(bytes, hn::Or(code, sign)), bytes, to);
 }
 
 }  // namespace anyaccel::cpu::HWY_NAMESPACE

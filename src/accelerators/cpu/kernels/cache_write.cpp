@@ -25,8 +25,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
-void encode_cache_row(const Row& x, uint8_t* row) {
+void encode_cache_row(const Row& x, bool is_e4m3, uint8_t* row) {
   const float* values = row_floats(x, 0, x.length, scratch<float>(Scratch::Row0, static_cast<size_t>(x.length)));
+  if (is_e4m3) {
+    for (int64_t d = 0; d < x.length; d += kLanes) store_e4m3(hn::LoadU(kFloats, values + d), row + d);
+    return;
+  }
   for (int64_t d = 0; d < x.length; d += kBlockValues, row += kBlockBytes) encode_cache_block(values + d, row);
 }
 
@@ -47,8 +51,9 @@ void quantized_cache_write(const aa_op_call& call) {
   const Rows k_cache(tensors[0]), v_cache(tensors[1]), k(tensors[2]), v(tensors[3]);
   const int64_t tokens = tensors[2].shape[0], heads = tensors[2].shape[1], head_size = tensors[2].shape[2];
   if (head_size == 0) return;
-  const auto encode = [](const Row& x, const Row& to) {
-    AA_CPU_DISPATCH(encode_cache_row)(x, reinterpret_cast<uint8_t*>(to.data));
+  const bool is_e4m3 = static_cast<const aa_cache_params*>(call.params)->format == AA_CACHE_F8_E4M3;
+  const auto encode = [is_e4m3](const Row& x, const Row& to) {
+    AA_CPU_DISPATCH(encode_cache_row)(x, is_e4m3, reinterpret_cast<uint8_t*>(to.data));
   };
   // Split over heads: two tokens that name the same slot are then written by the same thread, in their order.
   parallel_for(heads, 4 * tokens * head_size, [&](int64_t begin, int64_t end) {

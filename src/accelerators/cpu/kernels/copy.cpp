@@ -1,4 +1,5 @@
 // The ops that move elements and convert them on the way: copy, embedding and cache_write.
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <span>
@@ -93,6 +94,29 @@ void copy_row(const Row& out, const Row& x, int64_t n) {
   }
 }
 
+// Decodes the rows of a table of blocks, whose first row has the id `first`; ids of other rows give zeros.
+void embed_blocks(const aa_op_call& call, int32_t format_number, int64_t first) {
+  const aa_tensor &table = call.tensors[1], &ids = call.tensors[2];
+  const BlockFormat& format = *find_block_format(static_cast<uint32_t>(format_number));
+  const Rows out(call.tensors[0]);
+  if (out.length() == 0) return;
+  parallel_for(out.count(), out.length(), [&](int64_t begin, int64_t end) {
+    const KeepDenormals keep;
+    const std::span values(scratch<float>(Scratch::Row0, static_cast<size_t>(out.length())),
+                           static_cast<size_t>(out.length()));
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t id = index_at(ids, t);
+      if (id >= first && id - first < table.shape[0]) {
+        const auto* blocks = static_cast<const std::byte*>(table.data) + (id - first) * table.strides[0];
+        decode_blocks(format, std::span(blocks, static_cast<size_t>(table.shape[1])), values);
+      } else {
+        std::ranges::fill(values, 0.0F);
+      }
+      copy_row(out.row(t), {reinterpret_cast<char*>(values.data()), DType::F32, 1, out.length()}, out.length());
+    }
+  });
+}
+
 }  // namespace
 
 void copy(const aa_op_call& call) {
@@ -110,22 +134,13 @@ void embedding(const aa_op_call& call) {
 }
 
 void quantized_embedding(const aa_op_call& call) {
-  const aa_tensor &table = call.tensors[1], &ids = call.tensors[2];
-  const BlockFormat& format =
-      *find_block_format(static_cast<uint32_t>(static_cast<const aa_quantized_params*>(call.params)->format));
-  check_indices("quantized_embedding", "ids", ids, table.shape[0], "rows of the table");
-  const Rows out(call.tensors[0]);
-  if (out.length() == 0) return;
-  parallel_for(out.count(), out.length(), [&](int64_t begin, int64_t end) {
-    const KeepDenormals keep;
-    auto* values = scratch<float>(Scratch::Row0, static_cast<size_t>(out.length()));
-    for (int64_t t = begin; t < end; ++t) {
-      const auto* blocks = static_cast<const std::byte*>(table.data) + index_at(ids, t) * table.strides[0];
-      decode_blocks(format, std::span(blocks, static_cast<size_t>(table.shape[1])),
-                    std::span(values, static_cast<size_t>(out.length())));
-      copy_row(out.row(t), {reinterpret_cast<char*>(values), DType::F32, 1, out.length()}, out.length());
-    }
-  });
+  check_indices("quantized_embedding", "ids", call.tensors[2], call.tensors[1].shape[0], "rows of the table");
+  embed_blocks(call, static_cast<const aa_quantized_params*>(call.params)->format, 0);
+}
+
+void quantized_embedding_shard(const aa_op_call& call) {
+  const auto& params = *static_cast<const aa_quantized_shard_params*>(call.params);
+  embed_blocks(call, params.format, params.first);
 }
 
 void embedding_shard(const aa_op_call& call) {

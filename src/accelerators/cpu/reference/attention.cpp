@@ -1,5 +1,6 @@
 // References of the ops around attention: rope_table, rope, cache_write, attention, and the two with quantized caches.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -62,7 +63,36 @@ void cache_write_reference(const aa_op_call& call) {
   }
 }
 
+namespace {
+
+// Writes 32 values as a block of AA_BLOCK_Q8_0.
+void write_block(std::span<const float> values, uint8_t* block) {
+  float largest = 0;
+  bool finite = true;
+  for (const float value : values) {
+    finite = finite && std::isfinite(value);
+    largest = std::max(largest, std::fabs(value));
+  }
+  uint16_t d = float_to_fp16(largest / 127.0f);
+  if (!finite || !std::isfinite(fp16_to_float(d))) d = float_to_fp16(std::nanf(""));
+  const float scale = fp16_to_float(d);
+  std::memcpy(block, &d, sizeof d);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const float q = scale > 0 ? std::clamp(std::nearbyint(values[i] / scale), -127.0f, 127.0f) : 0.0f;
+    block[2 + i] = static_cast<uint8_t>(static_cast<int8_t>(q));
+  }
+}
+
+void write_e4m3(std::span<const float> values, uint8_t* bytes) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    bytes[i] = std::isfinite(values[i]) ? float_to_fp8(std::clamp(values[i], -448.0f, 448.0f), kE4M3) : uint8_t{0x7f};
+  }
+}
+
+}  // namespace
+
 void quantized_cache_write_reference(const aa_op_call& call) {
+  const bool is_e4m3 = static_cast<const aa_cache_params*>(call.params)->format == AA_CACHE_F8_E4M3;
   const Elements sequence(call.tensors[4]), positions(call.tensors[5]);
   check_indices("quantized_cache_write", "sequence", call.tensors[4], call.tensors[0].shape[0],
                 "sequences in the cache");
@@ -73,22 +103,14 @@ void quantized_cache_write_reference(const aa_op_call& call) {
       const int64_t b = sequence.get_integer(sequence.at(t)), slot = positions.get_integer(positions.at(t));
       for (int64_t head = 0; head < x.dim(1); ++head) {
         for (int64_t first = 0; first < x.dim(2); first += 32) {
-          float largest = 0;
-          bool finite = true;
+          std::array<float, 32> values{};
           for (int64_t i = 0; i < 32; ++i) {
-            const auto value = static_cast<float>(x.get(x.at(t, head, first + i)));
-            finite = finite && std::isfinite(value);
-            largest = std::max(largest, std::fabs(value));
+            values[static_cast<size_t>(i)] = static_cast<float>(x.get(x.at(t, head, first + i)));
           }
-          uint16_t d = float_to_fp16(largest / 127.0f);
-          if (!finite || !std::isfinite(fp16_to_float(d))) d = float_to_fp16(std::nanf(""));
-          const float scale = fp16_to_float(d);
-          auto* block = static_cast<uint8_t*>(cache.at(b, head, slot, first / 32 * 34));
-          std::memcpy(block, &d, sizeof d);
-          for (int64_t i = 0; i < 32; ++i) {
-            const auto value = static_cast<float>(x.get(x.at(t, head, first + i)));
-            const float q = scale > 0 ? std::clamp(std::nearbyint(value / scale), -127.0f, 127.0f) : 0.0f;
-            block[2 + i] = static_cast<uint8_t>(static_cast<int8_t>(q));
+          if (is_e4m3) {
+            write_e4m3(values, static_cast<uint8_t*>(cache.at(b, head, slot, first)));
+          } else {
+            write_block(values, static_cast<uint8_t*>(cache.at(b, head, slot, first / 32 * 34)));
           }
         }
       }
@@ -137,12 +159,16 @@ void attention_reference(const aa_op_call& call) {
 void quantized_attention_reference(const aa_op_call& call) {
   const auto& params = *static_cast<const aa_quantized_attention_params*>(call.params);
   const int64_t head_size = call.tensors[1].shape[2];
-  const BlockFormat& format = *find_block_format(static_cast<uint32_t>(params.format));
   // Both caches, decoded to F32 [B,Hk,S,D].
   std::vector<float> decoded[2];
   aa_tensor tensors[8];
   std::copy_n(call.tensors, 8, tensors);
   for (int i = 0; i < 2; ++i) {
+    if (params.format == AA_CACHE_F8_E4M3) {
+      tensors[2 + i].dtype = AA_DTYPE_F8_E4M3;
+      continue;
+    }
+    const BlockFormat& format = *find_block_format(AA_BLOCK_Q8_0);
     const Elements cache(call.tensors[2 + i]);
     decoded[i].resize(static_cast<size_t>(cache.rows() * head_size));
     for (int64_t row = 0; row < cache.rows() && head_size > 0; ++row) {

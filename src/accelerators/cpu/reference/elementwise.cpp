@@ -1,5 +1,7 @@
-// References of the ops that work element by element: embedding, embedding_shard, quantized_embedding, activation, gated_activation, add, copy, increment,
-// repetition_penalty, frequency_penalty and random.
+// References of the ops that work element by element: embedding, embedding_shard, quantized_embedding,
+// quantized_embedding_shard, activation, gated_activation, add, copy, increment, repetition_penalty, frequency_penalty and
+// random.
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <numbers>
@@ -69,6 +71,24 @@ void quantized_embedding_reference(const aa_op_call& call) {
   for (int64_t t = 0; t < out.dim(0); ++t) {
     const auto* blocks = static_cast<const std::byte*>(table.data) + ids.get_integer(ids.at(t)) * table.strides[0];
     decode_blocks(format, std::span(blocks, static_cast<size_t>(table.shape[1])), row);
+    for (int64_t i = 0; i < out.dim(1); ++i) out.set(out.at(t, i), static_cast<double>(row[static_cast<size_t>(i)]));
+  }
+}
+
+void quantized_embedding_shard_reference(const aa_op_call& call) {
+  const Elements out(call.tensors[0]), ids(call.tensors[2]);
+  const aa_tensor& table = call.tensors[1];
+  const auto& params = *static_cast<const aa_quantized_shard_params*>(call.params);
+  const BlockFormat& format = *find_block_format(static_cast<uint32_t>(params.format));
+  std::vector<float> row(static_cast<size_t>(out.dim(1)));
+  for (int64_t t = 0; t < out.dim(0); ++t) {
+    const int64_t id = ids.get_integer(ids.at(t));
+    if (id >= params.first && id - params.first < table.shape[0]) {
+      const auto* blocks = static_cast<const std::byte*>(table.data) + (id - params.first) * table.strides[0];
+      decode_blocks(format, std::span(blocks, static_cast<size_t>(table.shape[1])), row);
+    } else {
+      std::ranges::fill(row, 0.0F);
+    }
     for (int64_t i = 0; i < out.dim(1); ++i) out.set(out.at(t, i), static_cast<double>(row[static_cast<size_t>(i)]));
   }
 }

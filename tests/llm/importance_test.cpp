@@ -45,7 +45,9 @@ TEST(Importance, WeightedErrorsOfEveryFormatFall) {
   for (const BlockFormat& format : block_formats()) {
     if (can_encode(format)) ways.emplace_back(&format, std::nullopt);
   }
-  for (const auto& [format, scales] : ways) {
+  for (const auto& way : ways) {
+    const BlockFormat* format = way.first;
+    const std::optional<DType> scales = way.second;
     std::vector<std::byte> blocks(values.size() / format->values * format->bytes);
     const auto error = [&](std::span<const float> factors) {
       const RowQuantization how{*format, scales, factors};

@@ -87,13 +87,13 @@ TEST(QuantizedRanks, BlocksEndWhereTheRanksPartsEnd) {
     const auto whole = load(file, nullptr, "");
     EXPECT_EQ(decoded_matrices(*whole), 0);
     const std::vector<float> expected = logits_of(whole, CacheType::Int8);
-    // From the file, and quantized while the directory loads.
-    for (const auto& [path, quantize] : {std::pair{file, std::string()}, {plain, type}}) {
+    // From the file, and quantized while the directory loads: a path and --quantize.
+    for (const auto& source : {std::pair{file, std::string()}, {plain, type}}) {
       for (const int ranks : {2, 3}) {
         const std::string what = type + " on " + std::to_string(ranks) + " ranks";
         std::vector<float> found;
         run_ranks(ranks, [&](const Group& group) {
-          const auto model = load(path, group, quantize);
+          const auto model = load(source.first, group, source.second);
           EXPECT_EQ(decoded_matrices(*model), 0) << what;
           EXPECT_EQ(model->weights().embedding.dtype(), DType::U8) << what;
           EXPECT_EQ(model->weights().lm_head_format, whole->weights().lm_head_format) << what;
@@ -123,9 +123,9 @@ TEST(QuantizedRanks, PartsOfBlocksAreDecoded) {
   options.type = "q4_k";
   quantize_model(plain, file, options);
   const std::vector<float> expected = logits_of(load(file, nullptr, ""), CacheType::Model);
-  for (const auto& [path, quantize] : {std::pair{file, std::string()}, {plain, options.type}}) {
+  for (const auto& source : {std::pair{file, std::string()}, {plain, options.type}}) {
     run_ranks(3, [&](const Group& group) {
-      const auto model = load(path, group, quantize);
+      const auto model = load(source.first, group, source.second);
       const bool whole = model->shard().query_heads.begin % 4 == 0 && model->shard().query_heads.size() % 4 == 0;
       EXPECT_EQ(decoded_matrices(*model), whole ? 0 : static_cast<int>(shape.layers));
       const std::vector<std::string>& notes = model->notes();

@@ -160,15 +160,7 @@ TEST(QuantizedCache, ByRowDoesNotDependOnTheNumberOfTokens) {
         c.tensors[i] = TestTensor(DType::I32, {count});
         c.tensors[i].fill([&](int64_t t) { return all.tensors[i].number(begin + t); });
       }
-      std::vector<aa_tensor> views;
-      for (TestTensor& t : c.tensors) views.push_back(t.view());
-      aa_op_call call{};
-      call.struct_size = sizeof(call);
-      call.tensors = views.data();
-      call.tensor_count = static_cast<uint32_t>(views.size());
-      call.params = c.params.data();
-      call.params_size = static_cast<uint32_t>(c.params.size());
-      run_call("quantized_attention_by_row", call, true);
+      run_as("quantized_attention_by_row", c, true);
       return c.tensors[0];
     };
     const TestTensor whole = run_rows(0, 40);

@@ -118,15 +118,7 @@ TEST_P(Quantized, LinearByRowDoesNotDependOnTheNumberOfRows) {
       for (int64_t i = 0; i < count * k; ++i) part.set(i, x.number(begin * k + i));
       c.tensors = {TestTensor(DType::F32, {count, n}), part, w, TestTensor(), TestTensor()};
       c.with(aa_quantized_params{0, static_cast<int32_t>(format.number), rounding});
-      std::vector<aa_tensor> views;
-      for (TestTensor& t : c.tensors) views.push_back(t.view());
-      aa_op_call call{};
-      call.struct_size = sizeof(call);
-      call.tensors = views.data();
-      call.tensor_count = static_cast<uint32_t>(views.size());
-      call.params = c.params.data();
-      call.params_size = static_cast<uint32_t>(c.params.size());
-      run_call("quantized_linear_by_row", call, true);
+      run_as("quantized_linear_by_row", c, true);
       return c.tensors[0];
     };
     const TestTensor whole = rows(0, m);

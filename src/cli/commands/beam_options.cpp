@@ -26,8 +26,7 @@ void BeamOptions::check(const SamplingOptions& sampling) const {
   if (settings({}).beams > 1 && sampling.draws()) {
     throw UsageError(
         "--beams searches for the most likely answer, and --temperature, --top-k, --top-p, --min-p and --typical-p "
-        "draw "
-        "tokens; leave one out");
+        "draw tokens; leave one out");
   }
 }
 

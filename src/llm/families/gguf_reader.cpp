@@ -1,3 +1,4 @@
+// Reads the keys that several families share: numbers within bounds, windows of attention, experts.
 #include "llm/families/gguf_reader.h"
 
 #include <limits>

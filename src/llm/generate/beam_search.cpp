@@ -1,3 +1,4 @@
+// Implements the search: which candidates go on, which are finished, and when it ends.
 #include "llm/generate/beam_search.h"
 
 #include <algorithm>

@@ -17,8 +17,7 @@ void Session::Impl::each_cache(int32_t sequence, int64_t tokens, const std::func
   if (decoder.dynamic_rope()) {
     throw NotImplementedError(
         "prompt cache: the positions of this model depend on the length of the text (rope type dynamic or longrope), "
-        "so "
-        "that no keys can be kept; use no prompt cache");
+        "so that no keys can be kept; use no prompt cache");
   }
   if (sequence < 0 || sequence >= options.sequences || tokens < 0 || tokens > options.context) {
     throw InvalidArgument("prompt cache: " + std::to_string(tokens) + " tokens of sequence " +

@@ -1,3 +1,4 @@
+// Checks adapters against a model, and places their factors beside its matrices.
 #include "llm/model/adapter_loader.h"
 
 #include <algorithm>

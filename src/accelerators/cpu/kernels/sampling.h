@@ -1,4 +1,4 @@
-// What tests can see of sampling.cpp.
+// Lets tests count the work of sampling.cpp.
 #pragma once
 
 #include <cstdint>

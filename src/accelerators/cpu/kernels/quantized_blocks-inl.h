@@ -1,0 +1,246 @@
+// Blocks of quantized weights as vectors of bytes, for AVX2 and AVX-512: a struct for each format, whose add() unpacks a block
+// and gives each group of 32 values, with its scale, to a receiver: the sums of quantized_sums-inl.h, or Decoded here, which
+// writes the values as fp32. Included after hwy/highway.h, once per instruction set.
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#if defined(ANYACCEL_CPU_KERNELS_QUANTIZED_BLOCKS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ANYACCEL_CPU_KERNELS_QUANTIZED_BLOCKS_INL_H_
+#undef ANYACCEL_CPU_KERNELS_QUANTIZED_BLOCKS_INL_H_
+#else
+#define ANYACCEL_CPU_KERNELS_QUANTIZED_BLOCKS_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+constexpr int64_t kGroup = 32;  // values of x that share a scale
+
+#undef AA_HAS_INTEGER_DOTS
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+#define AA_HAS_INTEGER_DOTS 1
+
+HWY_INLINE __m256i load32(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+HWY_INLINE float half_at(const uint8_t* p) {
+  uint16_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return _cvtsh_ss(bits);
+}
+
+// 16 bytes as 32 numbers of 4 bits: the low halves, then the high ones.
+HWY_INLINE __m256i nibbles(const uint8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(bytes), _mm_srli_epi16(bytes, 4), 1);
+  return _mm256_and_si256(both, _mm256_set1_epi8(15));
+}
+
+// Bit i of 32 bits as 16 or 0 in byte i.
+HWY_INLINE __m256i fifth_bits(const uint8_t* p) {
+  int32_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  const __m256i spread = _mm256_shuffle_epi8(
+      _mm256_set1_epi32(bits),
+      _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3));
+  const __m256i mask = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
+  const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, mask), mask);
+  return _mm256_and_si256(set, _mm256_set1_epi8(16));
+}
+
+// One struct for each format with a kernel: add() takes the block whose first group is g. The layouts: aa_block_format.
+struct Q4_0 {
+  static constexpr int64_t kValues = 32, kBytes = 18;
+  template <class S>
+  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int part) {
+    const float d = half_at(b);
+    sums.add(g, part, nibbles(b + 2), d, -8 * d);
+  }
+};
+struct Q4_1 {
+  static constexpr int64_t kValues = 32, kBytes = 20;
+  template <class S>
+  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int part) {
+    sums.add(g, part, nibbles(b + 4), half_at(b), half_at(b + 2));
+  }
+};
+struct Q5_0 {
+  static constexpr int64_t kValues = 32, kBytes = 22;
+  template <class S>
+  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int part) {
+    const float d = half_at(b);
+    sums.add(g, part, _mm256_or_si256(nibbles(b + 6), fifth_bits(b + 2)), d, -16 * d);
+  }
+};
+struct Q5_1 {
+  static constexpr int64_t kValues = 32, kBytes = 24;
+  template <class S>
+  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int part) {
+    sums.add(g, part, _mm256_or_si256(nibbles(b + 8), fifth_bits(b + 4)), half_at(b), half_at(b + 2));
+  }
+};
+struct Q8_0 {
+  static constexpr int64_t kValues = 32, kBytes = 34;
+  template <class S>
+  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int part) {
+    sums.add_bytes(g, part, load32(b + 2), half_at(b));
+  }
+};
+HWY_INLINE __m256i look_up(__m256i indices, __m128i table) {
+  return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), indices);
+}
+HWY_INLINE __m128i iq4_table() {
+  return _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+}
+struct Iq4Nl {
+  static constexpr int64_t kValues = 32, kBytes = 18;
+  template <class S>
+  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int part) {
+    const float d = half_at(b);
+    sums.add_signed(g, part, look_up(nibbles(b + 2), iq4_table()), d, d);
+  }
+};
+struct Mxfp4 {
+  static constexpr int64_t kValues = 32, kBytes = 17;
+  template <class S>
+  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int part) {
+    const __m128i table = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    const float d = std::ldexp(1.0F, static_cast<int>(b[0]) - 128);
+    sums.add_signed(g, part, look_up(nibbles(b + 1), table), d, d);
+  }
+};
+
+// The 8 scales, then the 8 minima, of Q4_K and Q5_K as bytes.
+HWY_INLINE __m128i scales_and_minima(const uint8_t* s) {
+  uint32_t a, b, c;
+  std::memcpy(&a, s, 4);
+  std::memcpy(&b, s + 4, 4);
+  std::memcpy(&c, s + 8, 4);
+  const uint32_t scales1 = (c & 0x0f0f0f0fu) | (a >> 6 & 0x03030303u) << 4;
+  const uint32_t minima1 = (c >> 4 & 0x0f0f0f0fu) | (b >> 6 & 0x03030303u) << 4;
+  return _mm_setr_epi32(static_cast<int>(a & 0x3f3f3f3fu), static_cast<int>(scales1), static_cast<int>(b & 0x3f3f3f3fu),
+                        static_cast<int>(minima1));
+}
+template <bool kFifth>
+struct Q4OrQ5K {
+  static constexpr int64_t kValues = 256, kBytes = kFifth ? 176 : 144;
+  template <class S>
+  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int /*part*/) {
+    const __m128i bytes = scales_and_minima(b + 4);
+    const auto floats_of = [](__m128i of) HWY_ATTR { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(of)); };
+    sums.begin_block(g, _mm256_mul_ps(_mm256_set1_ps(half_at(b)), floats_of(bytes)),
+                     _mm256_mul_ps(_mm256_set1_ps(-half_at(b + 2)), floats_of(_mm_srli_si128(bytes, 8))));
+    const __m256i low_half = _mm256_set1_epi8(15);
+    AA_UNROLL for (int pair = 0; pair < 4; ++pair) {
+      const __m256i both = load32(b + (kFifth ? 48 : 16) + 32 * pair);
+      __m256i first = _mm256_and_si256(both, low_half);
+      __m256i second = _mm256_and_si256(_mm256_srli_epi16(both, 4), low_half);
+      if constexpr (kFifth) {
+        const __m256i high = load32(b + 16), bit = _mm256_set1_epi8(16);
+        const __m256i of_first = _mm256_set1_epi8(static_cast<char>(1 << (2 * pair)));
+        const __m256i of_second = _mm256_set1_epi8(static_cast<char>(1 << (2 * pair + 1)));
+        const auto fifth = [&](__m256i mask) HWY_ATTR {
+          return _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(high, mask), mask), bit);
+        };
+        first = _mm256_or_si256(first, fifth(of_first));
+        second = _mm256_or_si256(second, fifth(of_second));
+      }
+      sums.add_of_block(g, 2 * pair, first);
+      sums.add_of_block(g, 2 * pair + 1, second);
+    }
+  }
+};
+struct Q6K {
+  static constexpr int64_t kValues = 256, kBytes = 210;
+  template <class S>
+  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int /*part*/) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + 192));
+    const __m256 scales[2] = {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+                              _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+    sums.begin_block(g, _mm256_set1_ps(half_at(b + 208)), _mm256_setzero_ps());
+    AA_UNROLL for (int i = 0; i < 8; ++i) {
+      const int half = i / 4, of_half = i % 4;
+      const __m256i low = load32(b + 64 * half + of_half % 2 * 32);
+      const __m256i high = _mm256_srli_epi16(load32(b + 128 + 32 * half), 2 * of_half);
+      const __m256i q =
+          _mm256_or_si256(_mm256_and_si256(of_half < 2 ? low : _mm256_srli_epi16(low, 4), _mm256_set1_epi8(15)),
+                          _mm256_slli_epi16(_mm256_and_si256(high, _mm256_set1_epi8(3)), 4));
+      const int first = 2 * of_half;
+      const __m256i pick = _mm256_setr_epi32(first, first, first, first, first + 1, first + 1, first + 1, first + 1);
+      sums.add_signed_of_block(g, i, _mm256_sub_epi8(q, _mm256_set1_epi8(32)),
+                               _mm256_permutevar8x32_ps(scales[half], pick));
+    }
+  }
+};
+struct Iq4Xs {
+  static constexpr int64_t kValues = 256, kBytes = 136;
+  template <class S>
+  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int /*part*/) {
+    const float d = half_at(b);
+    const int high = b[2] | b[3] << 8;
+    AA_UNROLL for (int i = 0; i < 8; ++i) {
+      const int scale = ((b[4 + i / 2] >> (i % 2 * 4) & 15) | (high >> (2 * i) & 3) << 4) - 32;
+      const float of_group = d * static_cast<float>(scale);
+      sums.add_signed(g + i, i % 2, look_up(nibbles(b + 8 + 16 * i), iq4_table()), of_group, of_group);
+    }
+  }
+};
+
+// What the formats' add() fill where a row is decoded.
+struct Decoded {
+  float* to;
+  __m256 block_scales = _mm256_setzero_ps();
+  __m256 block_offsets = _mm256_setzero_ps();
+
+  static HWY_INLINE __m256 floats(__m128i bytes) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)); }
+  template <int kPart>
+  static HWY_INLINE __m128i quarter(__m256i q) {
+    const __m128i half = _mm256_extracti128_si256(q, kPart / 2);
+    return kPart % 2 == 0 ? half : _mm_srli_si128(half, 8);
+  }
+  HWY_INLINE void store(int64_t g, __m256i q, __m256 scale, __m256 second_scale, __m256 offset) const {
+    float* p = to + g * kGroup;
+    _mm256_storeu_ps(p, _mm256_fmadd_ps(floats(quarter<0>(q)), scale, offset));
+    _mm256_storeu_ps(p + 8, _mm256_fmadd_ps(floats(quarter<1>(q)), scale, offset));
+    _mm256_storeu_ps(p + 16, _mm256_fmadd_ps(floats(quarter<2>(q)), second_scale, offset));
+    _mm256_storeu_ps(p + 24, _mm256_fmadd_ps(floats(quarter<3>(q)), second_scale, offset));
+  }
+  HWY_INLINE void begin_block(int64_t /*g*/, __m256 of_scales, __m256 of_offsets) {
+    block_scales = of_scales;
+    block_offsets = of_offsets;
+  }
+  HWY_INLINE void add_of_block(int64_t g, int i, __m256i q) const {
+    const __m256i pick = _mm256_set1_epi32(i);
+    const __m256 scale = _mm256_permutevar8x32_ps(block_scales, pick);
+    store(g + i, q, scale, scale, _mm256_permutevar8x32_ps(block_offsets, pick));
+  }
+  HWY_INLINE void add_signed_of_block(int64_t g, int i, __m256i q, __m256 both) const {
+    const __m256 scale = _mm256_mul_ps(both, _mm256_permutevar8x32_ps(block_scales, _mm256_set1_epi32(i)));
+    store(g + i, q, _mm256_permute2f128_ps(scale, scale, 0x00), _mm256_permute2f128_ps(scale, scale, 0x11),
+          _mm256_setzero_ps());
+  }
+  HWY_INLINE void add(int64_t g, int /*part*/, __m256i q, float scale, float offset) const {
+    store(g, q, _mm256_set1_ps(scale), _mm256_set1_ps(scale), _mm256_set1_ps(offset));
+  }
+  HWY_INLINE void add_bytes(int64_t g, int part, __m256i q, float scale) const { add_signed(g, part, q, scale, scale); }
+  HWY_INLINE void add_signed(int64_t g, int /*part*/, __m256i q, float scale, float second_scale) const {
+    store(g, q, _mm256_set1_ps(scale), _mm256_set1_ps(second_scale), _mm256_setzero_ps());
+  }
+};
+
+template <class Format>
+void decode_row_as(const uint8_t* b, int64_t k, float* to) {
+  Decoded sink{to};
+  for (int64_t i = 0; i < k / Format::kValues; ++i, b += Format::kBytes) {
+    Format::add(sink, b, i * (Format::kValues / kGroup), 0);
+  }
+}
+
+#else
+#define AA_HAS_INTEGER_DOTS 0
+#endif
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

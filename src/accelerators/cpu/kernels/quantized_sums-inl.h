@@ -1,0 +1,349 @@
+// Products of rows of x, rounded to integers in groups of 32 values, with rows of quantized weights, for AVX2, and for AVX-512
+// where quantized_row.cpp and quantized_tiles.cpp have no kernel. Included after hwy/highway.h, once per instruction set.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "accelerators/cpu/kernels/quantized_blocks-inl.h"
+#include "accelerators/cpu/kernels/quantized_linear.h"
+#include "accelerators/cpu/kernels/vector-inl.h"
+
+#if defined(ANYACCEL_CPU_KERNELS_QUANTIZED_SUMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ANYACCEL_CPU_KERNELS_QUANTIZED_SUMS_INL_H_
+#undef ANYACCEL_CPU_KERNELS_QUANTIZED_SUMS_INL_H_
+#else
+#define ANYACCEL_CPU_KERNELS_QUANTIZED_SUMS_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+#if AA_HAS_INTEGER_DOTS
+
+constexpr float kFiner = 256;  // steps of QuantizedInput::finer in one of QuantizedInput::rounded
+
+// Eight sums of four products of unsigned with signed bytes. Without VNNI a pair of products has 16 bits: `u` is at most
+// 128, `s` at most 127 in magnitude.
+template <bool kVnni>
+HWY_INLINE __m256i dot_bytes(__m256i u, __m256i s) {
+  if constexpr (kVnni) {
+    // Written out because functions of this instruction set are compiled without VNNI, which not every such processor has.
+    __m256i sums = _mm256_setzero_si256();
+    asm("vpdpbusd %[s], %[u], %[sums]" : [sums] "+x"(sums) : [u] "x"(u), [s] "x"(s));  // NOLINT(hicpp-no-assembler)
+    return sums;
+  } else {
+    return _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), _mm256_set1_epi16(1));
+  }
+}
+
+// Sums of products of one row of weights with kM rows of x, in two parts each, so that additions do not wait for each
+// other.
+template <bool kVnni, int kM>
+struct Sums {
+  const int8_t* x = nullptr;         // of the first row of x
+  const int16_t* x_finer = nullptr;  // the same
+  const float* scales = nullptr;
+  const float* group_sums = nullptr;
+  int64_t k = 0;
+  __m256 products[2][kM];
+  float offsets[2][kM];
+  // Of the eight groups of a block, see begin_block().
+  __m256 block_scales[kM];
+  __m256 block_offsets[kM];
+
+  HWY_INLINE void clear() {
+    AA_UNROLL for (int m = 0; m < kM; ++m) {
+      products[0][m] = products[1][m] = _mm256_setzero_ps();
+      offsets[0][m] = offsets[1][m] = 0;
+      block_offsets[m] = _mm256_setzero_ps();
+    }
+  }
+  HWY_INLINE __m256i group(int m, int64_t g) const {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + m * k + g * kGroup));
+  }
+  // Adds group g of the weights: scale * q + offset, with q from 0 to 63.
+  HWY_INLINE void add(int64_t g, int part, __m256i q, float scale, float offset) {
+    AA_UNROLL for (int m = 0; m < kM; ++m) {
+      const __m256 sums = _mm256_cvtepi32_ps(dot_bytes<kVnni>(q, group(m, g)));
+      const int64_t at = m * (k / kGroup) + g;
+      products[part][m] = _mm256_fmadd_ps(sums, _mm256_set1_ps(scale * scales[at]), products[part][m]);
+      offsets[part][m] += offset * group_sums[at];
+    }
+  }
+  // The same for scale * q with signed q; `scale` of the first and the second 16 values.
+  HWY_INLINE void add_signed(int64_t g, int part, __m256i q, float scale, float second_scale) {
+    const __m256i magnitude = _mm256_abs_epi8(q);
+    const __m256 both = _mm256_set_m128(_mm_set1_ps(second_scale), _mm_set1_ps(scale));
+    AA_UNROLL for (int m = 0; m < kM; ++m) {
+      const __m256 sums = _mm256_cvtepi32_ps(dot_bytes<kVnni>(magnitude, _mm256_sign_epi8(group(m, g), q)));
+      const __m256 factor = _mm256_mul_ps(both, _mm256_set1_ps(scales[m * (k / kGroup) + g]));
+      products[part][m] = _mm256_fmadd_ps(sums, factor, products[part][m]);
+    }
+  }
+  // The same for signed bytes with the finer x: with weights of 8 bits, rounding x to 8 bits would be most of the error.
+  HWY_INLINE void add_bytes(int64_t g, int part, __m256i q, float scale) {
+    const __m256i low = _mm256_cvtepi8_epi16(_mm256_castsi256_si128(q));
+    const __m256i high = _mm256_cvtepi8_epi16(_mm256_extracti128_si256(q, 1));
+    AA_UNROLL for (int m = 0; m < kM; ++m) {
+      const auto* at = reinterpret_cast<const __m256i*>(x_finer + m * k + g * kGroup);
+      const __m256i sums = _mm256_add_epi32(_mm256_madd_epi16(low, _mm256_loadu_si256(at)),
+                                            _mm256_madd_epi16(high, _mm256_loadu_si256(at + 1)));
+      const float factor = scale * scales[m * (k / kGroup) + g] / kFiner;
+      products[part][m] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), _mm256_set1_ps(factor), products[part][m]);
+    }
+  }
+  // Eight groups from g on have these scales and offsets: those of x are multiplied with them at once.
+  HWY_INLINE void begin_block(int64_t g, __m256 of_scales, __m256 of_offsets) {
+    AA_UNROLL for (int m = 0; m < kM; ++m) {
+      const int64_t at = m * (k / kGroup) + g;
+      block_scales[m] = _mm256_mul_ps(of_scales, _mm256_loadu_ps(scales + at));
+      block_offsets[m] = _mm256_fmadd_ps(of_offsets, _mm256_loadu_ps(group_sums + at), block_offsets[m]);
+    }
+  }
+  // Group g + i of that block.
+  HWY_INLINE void add_of_block(int64_t g, int i, __m256i q) {
+    AA_UNROLL for (int m = 0; m < kM; ++m) {
+      const __m256 sums = _mm256_cvtepi32_ps(dot_bytes<kVnni>(q, group(m, g + i)));
+      const __m256 scale = _mm256_permutevar8x32_ps(block_scales[m], _mm256_set1_epi32(i));
+      products[i % 2][m] = _mm256_fmadd_ps(sums, scale, products[i % 2][m]);
+    }
+  }
+  // The same with signed q and two scales, which are multiplied with the group's.
+  HWY_INLINE void add_signed_of_block(int64_t g, int i, __m256i q, __m256 both) {
+    const __m256i magnitude = _mm256_abs_epi8(q);
+    AA_UNROLL for (int m = 0; m < kM; ++m) {
+      const __m256 sums = _mm256_cvtepi32_ps(dot_bytes<kVnni>(magnitude, _mm256_sign_epi8(group(m, g + i), q)));
+      const __m256 scale = _mm256_permutevar8x32_ps(block_scales[m], _mm256_set1_epi32(i));
+      products[i % 2][m] = _mm256_fmadd_ps(sums, _mm256_mul_ps(both, scale), products[i % 2][m]);
+    }
+  }
+  HWY_INLINE float total(int m) const {
+    const __m256 sum = _mm256_add_ps(_mm256_add_ps(products[0][m], products[1][m]), block_offsets[m]);
+    const __m128 half = _mm_add_ps(_mm256_castps256_ps128(sum), _mm256_extractf128_ps(sum, 1));
+    const __m128 pair = _mm_add_ps(half, _mm_movehl_ps(half, half));
+    return _mm_cvtss_f32(_mm_add_ss(pair, _mm_shuffle_ps(pair, pair, 1))) + (offsets[0][m] + offsets[1][m]);
+  }
+};
+
+// out[(first_m + m) * out_stride + s * rows + r] = row s * rows + r of the weights times row first_m + m of x, for r < rows,
+// s < kStreams, m < kM. Several parts of the weights are read side by side, as in gemv.cpp.
+template <class Format, bool kVnni, int kStreams, int kM>
+void multiply_streams(const uint8_t* w, int64_t w_stride, int64_t rows, const QuantizedInput& x, int64_t k,
+                      int64_t first_m, float* out, int64_t out_stride) {
+  // Bytes ahead of the loads, for the first and the second level cache.
+  constexpr int64_t kNear = 1024, kFar = 3072;
+  constexpr int64_t kBlocksAtOnce = Format::kValues == kGroup ? 2 : 1;
+  const int64_t blocks = k / Format::kValues, groups = k / kGroup;
+  Sums<kVnni, kM> sums[kStreams];
+  AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+    sums[s].x = x.rounded + first_m * k;
+    if (x.finer != nullptr) sums[s].x_finer = x.finer + first_m * k;
+    sums[s].scales = x.scales + first_m * groups;
+    sums[s].group_sums = x.sums + first_m * groups;
+    sums[s].k = k;
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    const uint8_t* b[kStreams];
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      b[s] = w + (s * rows + r) * w_stride;
+      sums[s].clear();
+    }
+    int64_t i = 0;
+    for (; i + kBlocksAtOnce <= blocks; i += kBlocksAtOnce) {
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+        AA_UNROLL for (int64_t line = 0; line < kBlocksAtOnce * Format::kBytes; line += 64) {
+          __builtin_prefetch(b[s] + kNear + line, 0, 3);
+          __builtin_prefetch(b[s] + kFar + line, 0, 2);
+        }
+        AA_UNROLL for (int64_t n = 0; n < kBlocksAtOnce; ++n) {
+          Format::add(sums[s], b[s] + n * Format::kBytes, (i + n) * (Format::kValues / kGroup), static_cast<int>(n));
+        }
+        b[s] += kBlocksAtOnce * Format::kBytes;
+      }
+    }
+    if (i < blocks) {
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) Format::add(sums[s], b[s], i * (Format::kValues / kGroup), 0);
+    }
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      AA_UNROLL for (int m = 0; m < kM; ++m) out[(first_m + m) * out_stride + s * rows + r] = sums[s].total(m);
+    }
+  }
+}
+
+// Eight sums of four products each of two pairs of vectors: `u` at most 15.
+template <bool kVnni>
+HWY_INLINE __m256i dot_nibbles(__m256i u0, __m256i s0, __m256i u1, __m256i s1) {
+  if constexpr (kVnni) {
+    __m256i sums = _mm256_setzero_si256();
+    asm("vpdpbusd %[s], %[u], %[sums]" : [sums] "+x"(sums) : [u] "x"(u0), [s] "x"(s0));  // NOLINT(hicpp-no-assembler)
+    asm("vpdpbusd %[s], %[u], %[sums]" : [sums] "+x"(sums) : [u] "x"(u1), [s] "x"(s1));  // NOLINT(hicpp-no-assembler)
+    return sums;
+  } else {
+    const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(u0, s0), _mm256_maddubs_epi16(u1, s1));
+    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+  }
+}
+
+// multiply_streams for Q4_0 and one row of x, which takes half the instructions: eight blocks share the arithmetic on
+// scales, and two blocks a multiply-add.
+template <bool kVnni>
+void multiply_q4_0_streams(const uint8_t* w, int64_t w_stride, int64_t rows, const QuantizedInput& x, int64_t k,
+                           float* out) {
+  constexpr int kStreams = 4, kBlocks = 8;
+  constexpr int64_t kBytes = Q4_0::kBytes, kNear = 1024, kFar = 3072;
+  const int64_t blocks = k / kGroup;
+  const __m256i low_half = _mm256_set1_epi8(15);
+  const __m256i pick[4] = {_mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1), _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3),
+                           _mm256_setr_epi32(4, 4, 4, 4, 5, 5, 5, 5), _mm256_setr_epi32(6, 6, 6, 6, 7, 7, 7, 7)};
+  for (int64_t r = 0; r < rows; ++r) {
+    const uint8_t* b[kStreams];
+    __m256 products[kStreams], eights[kStreams];  // of the numbers from 0 to 15, and what is taken off eight times
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      b[s] = w + (s * rows + r) * w_stride;
+      products[s] = eights[s] = _mm256_setzero_ps();
+    }
+    int64_t i = 0;
+    for (; i + kBlocks <= blocks; i += kBlocks) {
+      const __m256 x_scales = _mm256_loadu_ps(x.scales + i), x_sums = _mm256_loadu_ps(x.sums + i);
+      __m256 scales[kStreams];
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+        AA_UNROLL for (int64_t line = 0; line < kBlocks * kBytes; line += 64) {
+          __builtin_prefetch(b[s] + kNear + line, 0, 3);
+          __builtin_prefetch(b[s] + kFar + line, 0, 2);
+        }
+        alignas(16) uint16_t halves[kBlocks];
+        AA_UNROLL for (int n = 0; n < kBlocks; ++n) std::memcpy(&halves[n], b[s] + n * kBytes, sizeof(uint16_t));
+        const __m128i bits = _mm_setr_epi16(static_cast<int16_t>(halves[0]), static_cast<int16_t>(halves[1]),
+                                            static_cast<int16_t>(halves[2]), static_cast<int16_t>(halves[3]),
+                                            static_cast<int16_t>(halves[4]), static_cast<int16_t>(halves[5]),
+                                            static_cast<int16_t>(halves[6]), static_cast<int16_t>(halves[7]));
+        const __m256 d = _mm256_cvtph_ps(bits);
+        scales[s] = _mm256_mul_ps(d, x_scales);
+        eights[s] = _mm256_fmadd_ps(d, x_sums, eights[s]);
+      }
+      AA_UNROLL for (int pair = 0; pair < kBlocks / 2; ++pair) {
+        const auto* at = reinterpret_cast<const __m256i*>(x.rounded + (i + 2 * pair) * kGroup);
+        const __m256i first = _mm256_loadu_si256(at), second = _mm256_loadu_si256(at + 1);
+        const __m256i low = _mm256_permute2x128_si256(first, second, 0x20);
+        const __m256i high = _mm256_permute2x128_si256(first, second, 0x31);
+        AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+          const auto* q = reinterpret_cast<const __m128i*>(b[s] + 2 * pair * kBytes + 2);
+          const auto* next = reinterpret_cast<const __m128i*>(b[s] + (2 * pair + 1) * kBytes + 2);
+          const __m256i both =
+              _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(q)), _mm_loadu_si128(next), 1);
+          const __m256i sums = dot_nibbles<kVnni>(_mm256_and_si256(both, low_half), low,
+                                                  _mm256_and_si256(_mm256_srli_epi16(both, 4), low_half), high);
+          products[s] =
+              _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), _mm256_permutevar8x32_ps(scales[s], pick[pair]), products[s]);
+        }
+      }
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) b[s] += kBlocks * kBytes;
+    }
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      Sums<kVnni, 1> rest;
+      rest.x = x.rounded;
+      rest.scales = x.scales;
+      rest.group_sums = x.sums;
+      rest.k = k;
+      rest.clear();
+      for (int64_t left = i; left < blocks; ++left, b[s] += kBytes) Q4_0::add(rest, b[s], left, 0);
+      rest.products[0][0] =
+          _mm256_add_ps(rest.products[0][0], _mm256_fmadd_ps(eights[s], _mm256_set1_ps(-8), products[s]));
+      out[s * rows + r] = rest.total(0);
+    }
+  }
+}
+
+template <class Format, bool kVnni, int kM>
+void multiply_rows(const uint8_t* w, int64_t w_stride, int64_t rows, const QuantizedInput& x, int64_t k,
+                   int64_t first_m, float* out, int64_t out_stride) {
+  constexpr int kStreams = kM == 1 ? 4 : 1;
+  const int64_t per_stream = rows / kStreams, done = per_stream * kStreams;
+  bool is_done = false;
+  if constexpr (std::is_same_v<Format, Q4_0> && kM == 1) {
+    if (!x.in_one_order) {
+      QuantizedInput row = x;
+      row.rounded += first_m * k;
+      row.scales += first_m * (k / kGroup);
+      row.sums += first_m * (k / kGroup);
+      multiply_q4_0_streams<kVnni>(w, w_stride, per_stream, row, k, out + first_m * out_stride);
+      is_done = true;
+    }
+  }
+  if (!is_done) multiply_streams<Format, kVnni, kStreams, kM>(w, w_stride, per_stream, x, k, first_m, out, out_stride);
+  if (done == rows) return;
+  multiply_streams<Format, kVnni, 1, kM>(w + done * w_stride, w_stride, rows - done, x, k, first_m, out + done,
+                                         out_stride);
+}
+
+// Each instance of multiply_rows takes long to compile, so there is one for each number of rows of x that is worth it. With
+// VNNI, several rows come only from quantized_linear_by_row: others are multiplied by quantized_tiles.cpp.
+template <class Format, bool kVnni>
+void multiply_any_m(const uint8_t* w, int64_t w_stride, int64_t rows, const QuantizedInput& x, int64_t k,
+                    int64_t count_m, float* out, int64_t out_stride) {
+  int64_t m = 0;
+  for (; m + 4 <= count_m; m += 4) multiply_rows<Format, kVnni, 4>(w, w_stride, rows, x, k, m, out, out_stride);
+  if constexpr (!kVnni) {
+    if (m + 2 <= count_m) {
+      multiply_rows<Format, kVnni, 2>(w, w_stride, rows, x, k, m, out, out_stride);
+      m += 2;
+    }
+  }
+  for (; m < count_m; ++m) multiply_rows<Format, kVnni, 1>(w, w_stride, rows, x, k, m, out, out_stride);
+}
+
+// Rounds a row of x. A group with a NaN or an infinity gets a NaN as its scale, which every sum with it then is.
+// `finer` may be null.
+void round_row(const float* x, int64_t k, int8_t* rounded, int16_t* finer, float* scales, float* sums) {
+  for (int64_t g = 0; g < k / kGroup; ++g, x += kGroup, rounded += kGroup) {
+    const __m256 no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    __m256 v[4], largest = _mm256_setzero_ps(), probe = _mm256_setzero_ps();
+    AA_UNROLL for (int i = 0; i < 4; ++i) {
+      v[i] = _mm256_loadu_ps(x + 8 * i);
+      largest = _mm256_max_ps(largest, _mm256_and_ps(v[i], no_sign));
+      probe = _mm256_fmadd_ps(v[i], _mm256_setzero_ps(), probe);
+    }
+    alignas(32) float lanes[8];
+    _mm256_store_ps(lanes, largest);
+    const float most = *std::max_element(lanes, lanes + 8);
+    const bool finite = _mm256_movemask_ps(_mm256_cmp_ps(probe, probe, _CMP_UNORD_Q)) == 0;
+    const float scale = finite ? most / 127.0F : std::numeric_limits<float>::quiet_NaN();
+    const __m256 inverse = _mm256_set1_ps(finite && scale > 0 ? 1 / scale : 0.0F);
+    __m256i q[4];
+    AA_UNROLL for (int i = 0; i < 4; ++i) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
+    if (!finite) {
+      AA_UNROLL for (int i = 0; i < 4; ++i) q[i] = _mm256_setzero_si256();
+    }
+    __m256i total = _mm256_add_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
+    alignas(32) int32_t parts[8];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(parts), total);
+    int32_t sum = 0;
+    for (const int32_t part : parts) sum += part;
+    if (finer != nullptr) {
+      const __m256 finer_inverse = _mm256_mul_ps(inverse, _mm256_set1_ps(kFiner));
+      AA_UNROLL for (int i = 0; i < 2; ++i) {
+        const __m256i first = _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * i], finer_inverse));
+        const __m256i second = _mm256_cvtps_epi32(_mm256_mul_ps(v[2 * i + 1], finer_inverse));
+        const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(first, second), 0xD8);
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(finer + 16 * i), words);
+      }
+      finer += kGroup;
+    }
+    // Packing works within halves of a vector: the order is put right afterwards.
+    const __m256i words01 = _mm256_packs_epi32(q[0], q[1]), words23 = _mm256_packs_epi32(q[2], q[3]);
+    const __m256i bytes =
+        _mm256_permutevar8x32_epi32(_mm256_packs_epi16(words01, words23), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(rounded), bytes);
+    scales[g] = scale;
+    sums[g] = scale * static_cast<float>(sum);
+  }
+}
+
+#endif
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,325 @@
+// Searches the scales of blocks by least squares: for each of a few scales around the one that fits the largest value, the
+// nearest whole numbers q are taken, and for them the scale (and minimum) with the least squared error; the best of all is
+// kept. With weights, each squared error counts as often as its weight says. block_encode.cpp stores what is found here.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "anyaccel/dtype.h"
+
+namespace anyaccel::block_scales {
+
+constexpr float largest_half = 65504.0F;
+
+inline uint16_t to_half(float value) { return float_to_fp16(std::clamp(value, -largest_half, largest_half)); }
+
+// ---- the numbers that a format can store ----------------------------------------------------------------------------
+
+// Levels that are the whole numbers from `least` to `most`.
+struct Evenly {
+  int least;
+  int most;
+
+  int nearest(float x) const {
+    // Comparisons with NaN are false: a NaN, which is not allowed, becomes `least`.
+    if (!(x > static_cast<float>(least))) return least;
+    if (x > static_cast<float>(most)) return most;
+    return static_cast<int>(std::lrint(x));
+  }
+  float value(int q) const { return static_cast<float>(q); }
+  float low() const { return static_cast<float>(least); }
+  float high() const { return static_cast<float>(most); }
+};
+
+// Levels that are the 16 values of the formats IQ4; q is the index.
+struct Unevenly {
+  static constexpr std::array<float, 16> values = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                   1,    13,   25,  38,  53,  69,  89,  113};
+  int nearest(float x) const {
+    const auto above = std::ranges::lower_bound(values, x) - values.begin();
+    if (above == 0) return 0;
+    if (above == 16) return 15;
+    const auto index = static_cast<size_t>(above);
+    return static_cast<int>(x - values[index - 1] < values[index] - x ? above - 1 : above);
+  }
+  float value(int q) const { return values[static_cast<size_t>(q)]; }
+  float low() const { return values.front(); }
+  float high() const { return values.back(); }
+};
+
+// ---- weights of the squared errors ----------------------------------------------------------------------------------
+
+struct Alike {
+  float operator[](size_t) const { return 1.0F; }
+  Alike from(size_t) const { return {}; }
+};
+
+struct Given {
+  const float* values;
+
+  float operator[](size_t i) const { return values[i]; }
+  Given from(size_t first) const { return {values + first}; }
+};
+
+// ---- scales ---------------------------------------------------------------------------------------------------------
+
+// Returns the scale d with the least sum of w (x - d q)^2.
+template <class Levels, class Weights>
+float best_scale(const Levels& levels, std::span<const float> values, Weights weights) {
+  float largest = 0;
+  for (const float x : values) {
+    if (std::abs(x) > std::abs(largest)) largest = x;
+  }
+  if (largest == 0) return 0;
+  constexpr int steps = 8;
+  float best = 0;
+  float best_gain = -1;  // the sum of w x^2 less the squared error
+  for (const float end : {levels.low(), levels.high()}) {
+    for (int step = -steps; step <= steps; ++step) {
+      // The largest value becomes the last number, or a number up to 0.8 inside or beyond it.
+      const float inverse = (end + 0.1F * static_cast<float>(step)) / largest;
+      if (!std::isfinite(inverse)) continue;
+      float xq = 0;
+      float qq = 0;
+      for (size_t i = 0; i < values.size(); ++i) {
+        const float q = levels.value(levels.nearest(values[i] * inverse));
+        const float wq = weights[i] * q;
+        xq += values[i] * wq;
+        qq += wq * q;
+      }
+      if (qq > 0 && xq * xq > best_gain * qq) {
+        best_gain = xq * xq / qq;
+        best = xq / qq;
+      }
+    }
+  }
+  // If the values are so small that their squares underflow, the largest value becomes the highest number.
+  return best_gain > 0 ? best : largest / levels.high();
+}
+
+struct ScaleAndMinimum {
+  float scale = 0;
+  float minimum = 0;
+};
+
+// Returns the scale d and minimum m with the least sum of w (x - d q - m)^2 for q from 0 to `most`; m is at most
+// `at_most`.
+template <class Weights>
+ScaleAndMinimum best_scale_and_minimum(std::span<const float> values, Weights weights, int most, float at_most) {
+  const auto [low, high] = std::ranges::minmax(values);
+  const float bottom = std::min(low, at_most);
+  if (!(high > bottom)) return {0, bottom};
+  const Evenly levels{0, most};
+  const auto top = static_cast<float>(most);
+  ScaleAndMinimum best{(high - bottom) / top, bottom};
+  float best_error = INFINITY;
+  const auto consider = [&](ScaleAndMinimum candidate) {
+    if (!(candidate.scale > 0)) return;
+    float error = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float q = static_cast<float>(levels.nearest((values[i] - candidate.minimum) / candidate.scale));
+      const float miss = values[i] - candidate.scale * q - candidate.minimum;
+      error += weights[i] * miss * miss;
+    }
+    if (error < best_error) {
+      best_error = error;
+      best = candidate;
+    }
+  };
+  consider(best);
+  constexpr int steps = 10;
+  for (int step = -steps; step <= steps; ++step) {
+    const float inverse = (top + 0.1F * static_cast<float>(step)) / (high - bottom);
+    if (!std::isfinite(inverse)) continue;
+    float n = 0;
+    float q1 = 0;
+    float q2 = 0;
+    float x1 = 0;
+    float xq = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float q = static_cast<float>(levels.nearest((values[i] - bottom) * inverse));
+      const float wq = weights[i] * q;
+      const float wx = weights[i] * values[i];
+      n += weights[i];
+      q1 += wq;
+      q2 += wq * q;
+      x1 += wx;
+      xq += wx * q;
+    }
+    const float determinant = n * q2 - q1 * q1;
+    if (!(determinant > 0)) continue;
+    ScaleAndMinimum solved{(n * xq - q1 * x1) / determinant, (q2 * x1 - q1 * xq) / determinant};
+    if (solved.minimum > at_most) solved = {xq / q2, at_most};
+    consider(solved);
+  }
+  return best;
+}
+
+// ---- parts of a block of 256 values, whose scales are stored rounded ------------------------------------------------
+
+// Encodes parts with scales only: value = d * scale of the part * q.
+template <unsigned parts>
+struct Scaled {
+  uint16_t d = 0;
+  std::array<int, parts> scales{};
+  std::array<int, 256> q{};
+};
+
+// `scales`: the levels that stored scales may have.
+template <unsigned parts, class Levels, class Weights>
+Scaled<parts> scale_parts(const Levels& levels, const Evenly& scales, const float* values, Weights weights) {
+  constexpr unsigned size = 256 / parts;
+  std::array<float, parts> wanted{};
+  float largest = 0;
+  for (unsigned part = 0; part < parts; ++part) {
+    wanted[part] = best_scale(levels, {values + part * size, size}, weights.from(part * size));
+    if (std::abs(wanted[part]) > std::abs(largest)) largest = wanted[part];
+  }
+  Scaled<parts> found;
+  if (largest == 0) {
+    for (unsigned i = 0; i < 256; ++i) found.q[i] = levels.nearest(0);
+    return found;
+  }
+  float d = largest / static_cast<float>(scales.least);
+  // Takes the best of the storable scales near the wanted one, since rounding a scale moves all values of a part.
+  const auto choose = [&] {
+    for (unsigned part = 0; part < parts; ++part) {
+      const float near = wanted[part] / d;
+      float best_error = INFINITY;
+      for (int step = -1; step <= 1; ++step) {
+        const int stored = scales.nearest(near + static_cast<float>(step));
+        const float scale = d * static_cast<float>(stored);
+        std::array<int, size> q{};
+        float error = 0;
+        for (unsigned i = 0; i < size; ++i) {
+          const float x = values[part * size + i];
+          q[i] = levels.nearest(scale == 0 ? 0 : x / scale);
+          const float miss = x - scale * levels.value(q[i]);
+          error += weights[part * size + i] * miss * miss;
+        }
+        if (error < best_error || step == -1) {
+          best_error = error;
+          found.scales[part] = stored;
+          std::ranges::copy(q, found.q.begin() + part * size);
+        }
+      }
+    }
+  };
+  choose();
+  // Computes the best common factor for these numbers.
+  float xq = 0;
+  float qq = 0;
+  for (unsigned i = 0; i < 256; ++i) {
+    const float q = static_cast<float>(found.scales[i / size]) * levels.value(found.q[i]);
+    const float wq = weights[i] * q;
+    xq += values[i] * wq;
+    qq += wq * q;
+  }
+  if (qq > 0 && std::isfinite(xq / qq) && xq != 0) d = xq / qq;
+  found.d = to_half(d);
+  d = fp16_to_float(found.d);
+  if (d == 0) {
+    for (unsigned i = 0; i < 256; ++i) found.q[i] = levels.nearest(0);
+    return found;
+  }
+  choose();
+  return found;
+}
+
+// Encodes parts with scales and minima: value = d * scale * q - dmin * minimum.
+template <unsigned parts>
+struct FromMinimum {
+  uint16_t d = 0;
+  uint16_t dmin = 0;
+  std::array<int, parts> scales{};
+  std::array<int, parts> minima{};
+  std::array<int, 256> q{};
+};
+
+// q is at most `most`, scales and minima are at most `most_stored`.
+template <unsigned parts, class Weights>
+FromMinimum<parts> scale_parts_from_minimum(int most, int most_stored, const float* values, Weights weights) {
+  constexpr unsigned size = 256 / parts;
+  const Evenly levels{0, most};
+  const Evenly stored{0, most_stored};
+  std::array<ScaleAndMinimum, parts> wanted{};
+  float scale_max = 0;
+  float minimum_max = 0;
+  for (unsigned part = 0; part < parts; ++part) {
+    wanted[part] = best_scale_and_minimum({values + part * size, size}, weights.from(part * size), most, 0.0F);
+    scale_max = std::max(scale_max, wanted[part].scale);
+    minimum_max = std::max(minimum_max, -wanted[part].minimum);
+  }
+  FromMinimum<parts> found;
+  float d = scale_max / static_cast<float>(most_stored);
+  float dmin = minimum_max / static_cast<float>(most_stored);
+  // Takes the best of the storable pairs near the wanted one.
+  const auto choose = [&] {
+    for (unsigned part = 0; part < parts; ++part) {
+      const float near_scale = d == 0 ? 0 : wanted[part].scale / d;
+      const float near_minimum = dmin == 0 ? 0 : -wanted[part].minimum / dmin;
+      float best_error = INFINITY;
+      for (int step = 0; step < 9; ++step) {
+        const int stored_scale = stored.nearest(near_scale + static_cast<float>(step / 3 - 1));
+        const int stored_minimum = stored.nearest(near_minimum + static_cast<float>(step % 3 - 1));
+        const float scale = d * static_cast<float>(stored_scale);
+        const float minimum = dmin * static_cast<float>(stored_minimum);
+        std::array<int, size> q{};
+        float error = 0;
+        for (unsigned i = 0; i < size; ++i) {
+          const float x = values[part * size + i];
+          q[i] = levels.nearest(scale == 0 ? 0 : (x + minimum) / scale);
+          const float miss = x + minimum - scale * static_cast<float>(q[i]);
+          error += weights[part * size + i] * miss * miss;
+        }
+        if (error < best_error || step == 0) {
+          best_error = error;
+          found.scales[part] = stored_scale;
+          found.minima[part] = stored_minimum;
+          std::ranges::copy(q, found.q.begin() + part * size);
+        }
+      }
+    }
+  };
+  choose();
+  // Computes the best factors for these numbers: x is about d a - dmin b.
+  double aa = 0;
+  double ab = 0;
+  double bb = 0;
+  double xa = 0;
+  double xb = 0;
+  for (unsigned i = 0; i < 256; ++i) {
+    const double a = found.scales[i / size] * found.q[i];
+    const double b = -found.minima[i / size];
+    const auto w = static_cast<double>(weights[i]);
+    aa += w * a * a;
+    ab += w * a * b;
+    bb += w * b * b;
+    xa += w * static_cast<double>(values[i]) * a;
+    xb += w * static_cast<double>(values[i]) * b;
+  }
+  const double determinant = aa * bb - ab * ab;
+  if (determinant > 1e-6 * aa * bb) {
+    const double best_d = (bb * xa - ab * xb) / determinant;
+    const double best_dmin = (aa * xb - ab * xa) / determinant;
+    if (best_d > 0 && best_dmin >= 0) {
+      d = static_cast<float>(best_d);
+      dmin = static_cast<float>(best_dmin);
+    }
+  } else if (aa > 0 && bb == 0 && xa > 0) {
+    d = static_cast<float>(xa / aa);
+  }
+  found.d = to_half(d);
+  found.dmin = to_half(dmin);
+  d = fp16_to_float(found.d);
+  dmin = fp16_to_float(found.dmin);
+  choose();
+  return found;
+}
+
+}  // namespace anyaccel::block_scales

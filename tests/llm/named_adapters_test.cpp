@@ -31,7 +31,7 @@ const std::string data = ANYACCEL_TEST_DATA;
 
 std::string adapter_directory(const std::string& name) { return data + "/adapters/" + name; }
 
-json expected_of(const std::string& name) {
+json expected_of_adapters(const std::string& name) {
   return json::parse(std::ifstream(adapter_directory(name) + "/expected.json"));
 }
 
@@ -74,11 +74,11 @@ float difference(const std::vector<float>& found, const std::vector<float>& want
 }
 
 std::vector<float> wanted_logits(const std::string& adapter) {
-  return expected_of(adapter).at("logits").get<std::vector<float>>();
+  return expected_of_adapters(adapter).at("logits").get<std::vector<float>>();
 }
 
 std::vector<int32_t> prompt_of(const std::string& adapter) {
-  return expected_of(adapter).at("prompt_ids").get<std::vector<int32_t>>();
+  return expected_of_adapters(adapter).at("prompt_ids").get<std::vector<int32_t>>();
 }
 
 // Sequences with one adapter, none and the other.
@@ -103,7 +103,7 @@ TEST(NamedAdapters, RowsOfABatchHaveTheLogitsOfPeft) {
   rounded.dtype = DType::BF16;
   expect_mixed(load("models/llama_gqa", both, rounded), 0.04f, "bf16");
   for (const char* name : {"gpt2", "phi3"}) {
-    const json expected = expected_of(name);
+    const json expected = expected_of_adapters(name);
     const auto model = load(expected.at("model").get<std::string>(), {name});
     const auto found = logits_of(model, prompt_of(name), {-1, 0});
     EXPECT_LT(difference(found[1], wanted_logits(name)), 1e-4f) << name;
@@ -122,7 +122,7 @@ TEST(NamedAdapters, RanksHoldTheirParts) {
       EXPECT_LT(difference(found[0], wanted_logits("llama_other")), 1e-4f) << ranks << " ranks";
       EXPECT_LT(difference(found[1], wanted_logits("llama_patterns")), 1e-4f) << ranks << " ranks";
       for (const char* name : {"gpt2", "phi3"}) {
-        const auto other = load(expected_of(name).at("model").get<std::string>(), {name}, options);
+        const auto other = load(expected_of_adapters(name).at("model").get<std::string>(), {name}, options);
         EXPECT_LT(difference(logits_of(other, prompt_of(name), {0})[0], wanted_logits(name)), 1e-4f) << name;
       }
     });

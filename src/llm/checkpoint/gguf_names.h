@@ -8,7 +8,7 @@
 
 namespace anyaccel::llm {
 
-// The names that llama.cpp's converter gives the parts of a decoder. Families change a few (FamilyDefinition::compose_gguf).
+// The names that llama.cpp's converter gives the parts of a decoder. Families change a few (FamilyDefinition::describe_gguf).
 constexpr TensorNames gguf_tensor_names = {.embedding = "token_embd",
                                            .positions = "position_embd",
                                            .layer = "blk.",

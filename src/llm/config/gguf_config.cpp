@@ -288,7 +288,7 @@ ModelConfig load_gguf_config(const std::filesystem::path& path) {
     config.names = gguf_tensor_names;
     if (model.find("blk.0.attn_qkv.weight") != nullptr) config.names.qkv = "attn_qkv";
     if (const auto named = find_activation(definition->defaults.activation)) config.hidden_act = *named;
-    definition->compose_gguf(GgufReader(model, architecture), config);
+    definition->describe_gguf(GgufFields(model, architecture), config);
   }
   const char* eps = config.norm == NormKind::Rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon";
   config.rms_norm_eps = static_cast<float>(metadata.required_number(prefix + eps, 0.0, 1.0));

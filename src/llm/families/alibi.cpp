@@ -63,21 +63,21 @@ void compose_mpt(const JsonRef& root, ModelConfig& config) {
 }
 
 // -- GGUF
-void gguf_alibi_common(const GgufReader& file, ModelConfig& config) {
+void gguf_alibi_common(const GgufFields& file, ModelConfig& config) {
   config.norm = NormKind::Layer;
   config.gated = false;
   config.positions = Positions::Alibi;
-  const float most = file.number("attention.max_alibi_bias", 8.0f);
+  const float most = file.number("attention.max_alibi_bias", 8.0f, 8.0f);
   if (most != 8.0f) {
-    file.metadata().error(file.key("attention.max_alibi_bias"), "is " + std::to_string(most) + "; expected 8");
+    file.error("attention.max_alibi_bias", "is " + std::to_string(most) + "; expected 8");
   }
 }
-void compose_gguf_bloom(const GgufReader& file, ModelConfig& config) {
+void describe_gguf_bloom(const GgufFields& file, ModelConfig& config) {
   gguf_alibi_common(file, config);
   config.hidden_act = ops::Activation::GeluTanh;
   config.names.embedding_norm = "token_embd_norm";
 }
-void compose_gguf_mpt(const GgufReader& file, ModelConfig& config) {
+void describe_gguf_mpt(const GgufFields& file, ModelConfig& config) {
   gguf_alibi_common(file, config);
   config.hidden_act = ops::Activation::Gelu;
 }
@@ -128,7 +128,7 @@ const FamilyDefinition bloom = {.family = Family::Bloom,
                                 .fields = bloom_fields,
                                 .compose = compose_bloom,
                                 .gguf_architecture = "bloom",
-                                .compose_gguf = compose_gguf_bloom};
+                                .describe_gguf = describe_gguf_bloom};
 const FamilyDefinition mpt = {.family = Family::Mpt,
                               .model_type = "mpt",
                               .architecture = "MptForCausalLM",
@@ -155,6 +155,6 @@ const FamilyDefinition mpt = {.family = Family::Mpt,
                               .fields = mpt_fields,
                               .compose = compose_mpt,
                               .gguf_architecture = "mpt",
-                              .compose_gguf = compose_gguf_mpt};
+                              .describe_gguf = describe_gguf_mpt};
 
 }  // namespace anyaccel::llm

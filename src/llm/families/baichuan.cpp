@@ -34,19 +34,18 @@ void compose_baichuan(const JsonRef& root, ModelConfig& config) {
 }
 
 // The files have the rows of queries and keys as pairs, and no key for positions: llama.cpp goes by the number of layers.
-void compose_gguf_baichuan(const GgufReader& file, ModelConfig& config) {
-  const std::string layout = file.key("tensor_data_layout");
-  if (const std::string found = file.metadata().text(layout).value_or("Meta AI original pth");
-      found != "Meta AI original pth") {
-    file.metadata().error(layout, "is " + quote_text(found) + "; expected \"Meta AI original pth\"");
+void describe_gguf_baichuan(const GgufFields& file, ModelConfig& config) {
+  constexpr std::string_view layout = "Meta AI original pth";
+  if (const std::string found = file.text("tensor_data_layout", layout); found != layout) {
+    file.error("tensor_data_layout", "is " + quote_text(found) + "; expected \"Meta AI original pth\"");
   }
   config.rope_interleaved = true;
   if (config.num_hidden_layers == 40) {
     config.positions = Positions::Alibi;
-    file.whole("rope.dimension_count", 0, max_head_dim, 0);  // it is there, though nothing rotates
+    file.whole("rope.dimension_count", 0, max_head_dim, config.head_dim, 0);  // it is there, though nothing rotates
   } else if (config.num_hidden_layers != 32) {
-    file.metadata().error(file.key("block_count"), "is " + std::to_string(config.num_hidden_layers) +
-                                                       "; expected 32 (of 7 billion parameters) or 40 (13 billion)");
+    file.error("block_count", "is " + std::to_string(config.num_hidden_layers) +
+                                  "; expected 32 (of 7 billion parameters) or 40 (13 billion)");
   }
   config.divides_lm_head_rows = is_version_2(config);
 }
@@ -67,6 +66,6 @@ const FamilyDefinition baichuan = {.family = Family::Baichuan,
                                    .fields = baichuan_fields,
                                    .compose = compose_baichuan,
                                    .gguf_architecture = "baichuan",
-                                   .compose_gguf = compose_gguf_baichuan};
+                                   .describe_gguf = describe_gguf_baichuan};
 
 }  // namespace anyaccel::llm

@@ -48,28 +48,30 @@ void compose_glm4(const JsonRef& root, ModelConfig& config) {
 }
 
 // -- GGUF
-void gguf_cohere_common(const GgufReader& file, ModelConfig& config) {
+void gguf_cohere_common(const GgufFields& file, ModelConfig& config) {
   config.norm = NormKind::Layer;
   config.residual = Residual::ParallelOne;
   config.rope_interleaved = true;
-  config.logits_multiplier = file.number("logit_scale", 1.0f);
+  config.logits_multiplier = file.number("logit_scale", file.known().logits_multiplier, 1.0f);
 }
-void compose_gguf_cohere(const GgufReader& file, ModelConfig& config) {
+void describe_gguf_cohere(const GgufFields& file, ModelConfig& config) {
   gguf_cohere_common(file, config);
-  if (file.layers_have("attn_q_norm.weight")) config.head_norm = HeadNorm::EachLayer;
+  if (file.layers_have("attn_q_norm.weight", file.known().head_norm == HeadNorm::EachLayer)) {
+    config.head_norm = HeadNorm::EachLayer;
+  }
 }
-void compose_gguf_cohere2(const GgufReader& file, ModelConfig& config) {
+void describe_gguf_cohere2(const GgufFields& file, ModelConfig& config) {
   gguf_cohere_common(file, config);
-  set_gguf_windows(file, config, 0, 4);
+  describe_gguf_windows(file, config, 0, 4);
   for (const uint8_t has_window : config.layer_has_window) config.layer_without_rope.push_back(has_window != 0 ? 0 : 1);
 }
 // ChatGLM 3 and GLM.
-void compose_gguf_glm(const GgufReader&, ModelConfig& config) {
+void describe_gguf_glm(const GgufFields&, ModelConfig& config) {
   config.rope_interleaved = true;
   config.names.gate_up = "ffn_up";
 }
-void compose_gguf_glm4(const GgufReader& file, ModelConfig& config) {
-  compose_gguf_glm(file, config);
+void describe_gguf_glm4(const GgufFields& file, ModelConfig& config) {
+  describe_gguf_glm(file, config);
   config.norm_place = NormPlace::Both;
   config.names.attention_norm = "post_attention_norm";
   config.names.mlp_output_norm = "post_ffw_norm";
@@ -94,7 +96,7 @@ const FamilyDefinition cohere = {
     .fields = cohere_fields,
     .compose = compose_cohere,
     .gguf_architecture = "command-r",
-    .compose_gguf = compose_gguf_cohere};
+    .describe_gguf = describe_gguf_cohere};
 const FamilyDefinition cohere2 = {.family = Family::Cohere2,
                                   .model_type = "cohere2",
                                   .architecture = "Cohere2ForCausalLM",
@@ -103,7 +105,7 @@ const FamilyDefinition cohere2 = {.family = Family::Cohere2,
                                   .fields = cohere2_fields,
                                   .compose = compose_cohere2,
                                   .gguf_architecture = "cohere2",
-                                  .compose_gguf = compose_gguf_cohere2};
+                                  .describe_gguf = describe_gguf_cohere2};
 const FamilyDefinition glm = {
     .family = Family::Glm,
     .model_type = "glm",
@@ -114,7 +116,7 @@ const FamilyDefinition glm = {
     .fields = glm_fields,
     .compose = compose_glm,
     .gguf_architecture = "chatglm",
-    .compose_gguf = compose_gguf_glm};
+    .describe_gguf = describe_gguf_glm};
 const FamilyDefinition glm4 = {
     .family = Family::Glm4,
     .model_type = "glm4",
@@ -128,6 +130,6 @@ const FamilyDefinition glm4 = {
     .fields = glm_fields,
     .compose = compose_glm4,
     .gguf_architecture = "glm4",
-    .compose_gguf = compose_gguf_glm4};
+    .describe_gguf = describe_gguf_glm4};
 
 }  // namespace anyaccel::llm

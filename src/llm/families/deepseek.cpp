@@ -123,49 +123,72 @@ void compose_deepseek_v3(const JsonRef& root, ModelConfig& config) {
   config.unused_layers = read_whole(root, "num_nextn_predict_layers", 0, max_layers, further);
 }
 
-// -- GGUF: V2 and V3 differ in how experts are chosen. Newer files have the matrix of keys and values in two parts.
-void compose_gguf_deepseek(const GgufReader& file, ModelConfig& config) {
-  const GgufMetadata& metadata = file.metadata();
+// -- GGUF
+
+// yarn scales scores by the square of a factor, and not cosines and sines.
+void describe_gguf_scale(const GgufFields& file, ModelConfig& config) {
+  constexpr const char* key = "rope.scaling.yarn_log_multiplier";
+  const double plain = 1.0 / std::sqrt(static_cast<double>(config.head_dim));
+  const RopeConfig& known = file.known().rope;
+  const bool is_scaled = known.type == RopeType::Yarn && known.factor > 1.0;
+  double scale = 1.0;
+  if (file.has(key, is_scaled)) {
+    const double factor = file.has("rope.scaling.factor", false)
+                              ? static_cast<double>(file.number("rope.scaling.factor", 1.0f, 1.0f))
+                              : known.factor;
+    const double logarithm = factor > 1.0 ? std::log(factor) : 0.0;
+    const double known_scale = std::sqrt(static_cast<double>(file.known().attention_scale) / plain);
+    const double written = logarithm > 0.0 ? (known_scale - 1.0) / logarithm : 0.0;
+    scale += static_cast<double>(file.number(key, static_cast<float>(written), 0.0f)) * logarithm;
+  }
+  config.attention_scale = static_cast<float>(scale * scale * plain);
+}
+
+// V2 and V3 differ in how experts are chosen. Newer files have the matrix of keys and values in two parts.
+void describe_gguf_deepseek(const GgufFields& file, ModelConfig& config) {
+  const ModelConfig& known = file.known();
   LatentConfig& latent = config.latent;
-  latent.rank = metadata.required_whole(file.key("attention.kv_lora_rank"), 1, max_size);
-  latent.query_rank = file.whole("attention.q_lora_rank", 0, max_size, 0);
-  latent.rotated = metadata.required_whole(file.key("rope.dimension_count"), 2, config.head_dim - 1);
+  latent.rank = file.required_whole("attention.kv_lora_rank", 1, max_size, known.latent.rank);
+  if (file.has("attention.q_lora_rank", known.latent.query_rank > 0)) {
+    latent.query_rank = file.whole("attention.q_lora_rank", 0, max_size, known.latent.query_rank, 0);
+  }
+  latent.rotated = file.required_whole("rope.dimension_count", 2, config.head_dim - 1, known.latent.rotated);
   latent.plain = config.head_dim - latent.rotated;
-  const bool apart = file.has("attention.value_length_mla");
-  file.has("attention.key_length");  // that of another way to compute the same
-  latent.value = metadata.required_whole(file.key(apart ? "attention.value_length_mla" : "attention.value_length"), 1,
-                                         config.head_dim);
-  latent.apart = apart;
+  latent.apart = file.has("attention.value_length_mla", true);
+  // If the parts are there, the keys without "_mla" are those of another way to compute the same.
+  const int64_t joint = latent.rank + latent.rotated;
+  if (file.has("attention.key_length", latent.apart)) file.whole("attention.key_length", 1, max_size, joint, joint);
+  if (latent.apart) file.whole("attention.value_length", 1, max_size, latent.rank, latent.rank);
+  latent.value = file.required_whole(latent.apart ? "attention.value_length_mla" : "attention.value_length", 1,
+                                     config.head_dim, known.latent.value);
   config.num_key_value_heads = config.num_attention_heads;
   config.rope_interleaved = true;
-  // yarn scales scores by the square of a factor, and not cosines and sines.
-  const double factor = static_cast<double>(file.number("rope.scaling.factor", 1.0f));
-  const double scale = 1.0 + static_cast<double>(file.number("rope.scaling.yarn_log_multiplier", 0.0f)) *
-                                 (factor > 1.0 ? std::log(factor) : 0.0);
-  config.attention_scale = static_cast<float>(scale * scale / std::sqrt(static_cast<double>(config.head_dim)));
-
-  read_gguf_experts(file, config);
+  describe_gguf_scale(file, config);
+  describe_gguf_experts(file, config);
   ExpertsConfig& experts = config.experts;
-  experts.shared_inner = experts.inner * file.whole("expert_shared_count", 0, 1024, 0);
-  experts.uses_sigmoid = file.whole("expert_gating_func", 1, 2, 1) == 2;
-  experts.normalizes = file.flag("expert_weights_norm", false);
-  experts.scale = file.number("expert_weights_scale", 1.0f);
-  const int64_t dense = file.whole("leading_dense_block_count", 0, config.num_hidden_layers, 0);
+  const int64_t shared = known.experts.inner > 0 ? known.experts.shared_inner / known.experts.inner : 0;
+  experts.shared_inner = experts.inner * file.whole("expert_shared_count", 0, 1024, shared, 0);
+  experts.uses_sigmoid = file.whole("expert_gating_func", 1, 2, known.experts.uses_sigmoid ? 2 : 1, 1) == 2;
+  experts.normalizes = file.flag("expert_weights_norm", known.experts.normalizes, false);
+  experts.scale = file.number("expert_weights_scale", known.experts.scale, 1.0f);
+  const int64_t dense = file.whole("leading_dense_block_count", 0, config.num_hidden_layers,
+                                   std::ranges::count(known.experts.in_layer, 0), 0);
   std::fill_n(experts.in_layer.begin(), dense, uint8_t{0});
   if (dense < config.num_hidden_layers) {
-    experts.has_choice_bias = file.has_tensor("blk." + std::to_string(dense) + ".exp_probs_b.bias");
+    experts.has_choice_bias =
+        file.has_tensor("blk." + std::to_string(dense) + ".exp_probs_b.bias", known.experts.has_choice_bias);
   }
-  experts.groups = file.whole("expert_group_count", 0, experts.count, 1);
-  experts.groups_per_token = file.whole("expert_group_used_count", 0, std::max<int64_t>(experts.groups, 1), 1);
+  experts.groups = file.whole("expert_group_count", 0, experts.count, known.experts.groups, 1);
+  experts.groups_per_token = file.whole("expert_group_used_count", 0, std::max<int64_t>(experts.groups, 1),
+                                        known.experts.groups_per_token, 1);
   if (experts.groups == 0) experts.groups = experts.groups_per_token = 1;
   experts.groups_by_two = experts.uses_sigmoid;
   const int64_t size = experts.count / experts.groups;
   if (experts.count % experts.groups != 0 || experts.per_token > experts.groups_per_token * size ||
       (experts.groups_by_two && size < 2)) {
-    metadata.error(file.key("expert_group_count"),
-                   "is " + std::to_string(experts.groups) + "; expected groups of equal size of the " +
-                       std::to_string(experts.count) + " experts, and enough of them for the " +
-                       std::to_string(experts.per_token) + " experts of a token");
+    file.error("expert_group_count", "is " + std::to_string(experts.groups) + "; expected groups of equal size of the " +
+                                         std::to_string(experts.count) + " experts, and enough of them for the " +
+                                         std::to_string(experts.per_token) + " experts of a token");
   }
 }
 
@@ -219,7 +242,7 @@ const FamilyDefinition deepseek_v2 = {.family = Family::DeepseekV2,
                                       .fields = deepseek_fields,
                                       .compose = compose_deepseek_v2,
                                       .gguf_architecture = "deepseek2",
-                                      .compose_gguf = compose_gguf_deepseek};
+                                      .describe_gguf = describe_gguf_deepseek};
 const FamilyDefinition deepseek_v3 = {.family = Family::DeepseekV3,
                                       .model_type = "deepseek_v3",
                                       .architecture = "DeepseekV3ForCausalLM",
@@ -229,6 +252,6 @@ const FamilyDefinition deepseek_v3 = {.family = Family::DeepseekV3,
                                       .fields = deepseek_fields,
                                       .compose = compose_deepseek_v3,
                                       .gguf_architecture = "deepseek2",
-                                      .compose_gguf = compose_gguf_deepseek};
+                                      .describe_gguf = describe_gguf_deepseek};
 
 }  // namespace anyaccel::llm

@@ -26,15 +26,21 @@ void choose_dense_layers(const JsonRef& root, ModelConfig& config) {
   }
 }
 
+// Returns whether the weights of a token's experts are divided by their sum. The key is read and not written, since llama.cpp
+// computes these architectures with `fallback` whatever it says.
+bool divides_by_sum(const GgufFields& file, bool fallback) {
+  return file.has("expert_weights_norm", false) ? file.flag("expert_weights_norm", fallback, fallback) : fallback;
+}
+
 // -- Mixtral: all layers have experts, and intermediate_size is that of each.
 void compose_mixtral(const JsonRef& root, ModelConfig& config) {
   require_flag(root, "attention_bias", false, "Mixtral models have no biases");
   read_experts(root, config, expert_counts, 8, 2, config.intermediate_size);
   set_window_of_all(root, config, 0);
 }
-void compose_gguf_mixtral(const GgufReader& file, ModelConfig& config) {
+void describe_gguf_mixtral(const GgufFields& file, ModelConfig& config) {
   config.rope_interleaved = true;
-  read_gguf_experts(file, config);
+  describe_gguf_experts(file, config);
 }
 constexpr std::string_view mixtral_fields[] = {"attention_bias",      "num_local_experts",   "num_experts",
                                                "num_experts_per_tok", "sliding_window",      "rope_theta",
@@ -65,11 +71,11 @@ void compose_qwen2_moe(const JsonRef& root, ModelConfig& config) {
     config.sliding_window = read_whole(root, "sliding_window", 1, max_positions, 4096);
   }
 }
-void compose_gguf_qwen2_moe(const GgufReader& file, ModelConfig& config) {
-  read_gguf_experts(file, config);
-  config.experts.normalizes = file.flag("expert_weights_norm", false);
+void describe_gguf_qwen2_moe(const GgufFields& file, ModelConfig& config) {
+  describe_gguf_experts(file, config);
+  config.experts.normalizes = divides_by_sum(file, false);
   config.experts.shared_inner =
-      file.metadata().required_whole(file.key("expert_shared_feed_forward_length"), 1, max_size);
+      file.required_whole("expert_shared_feed_forward_length", 1, max_size, file.known().experts.shared_inner);
   config.experts.shared_has_weight = true;
 }
 constexpr std::string_view qwen2_moe_fields[] = {"qkv_bias",
@@ -101,10 +107,10 @@ void compose_qwen3_moe(const JsonRef& root, ModelConfig& config) {
   if (read_flag(root, "use_sliding_window", false)) set_window_of_all(root, config, 4096);
 }
 // Released models divide the weights of a token's experts by their sum.
-void compose_gguf_qwen3_moe(const GgufReader& file, ModelConfig& config) {
+void describe_gguf_qwen3_moe(const GgufFields& file, ModelConfig& config) {
   config.head_norm = HeadNorm::Rms;
-  read_gguf_experts(file, config);
-  config.experts.normalizes = file.flag("expert_weights_norm", true);
+  describe_gguf_experts(file, config);
+  config.experts.normalizes = divides_by_sum(file, true);
 }
 constexpr std::string_view qwen3_moe_fields[] = {
     "attention_bias",        "num_experts",     "num_local_experts",    "num_experts_per_tok",
@@ -120,10 +126,10 @@ void compose_olmoe(const JsonRef& root, ModelConfig& config) {
   read_experts(root, config, expert_counts, 64, 8, config.intermediate_size);
   config.experts.normalizes = read_flag(root, "norm_topk_prob", false);
 }
-void compose_gguf_olmoe(const GgufReader& file, ModelConfig& config) {
+void describe_gguf_olmoe(const GgufFields& file, ModelConfig& config) {
   config.head_norm = HeadNorm::Whole;
-  read_gguf_experts(file, config);
-  config.experts.normalizes = file.flag("expert_weights_norm", false);
+  describe_gguf_experts(file, config);
+  config.experts.normalizes = divides_by_sum(file, false);
 }
 constexpr std::string_view olmoe_fields[] = {
     "attention_bias",      "clip_qkv",   "num_experts",  "num_local_experts", "num_experts_per_tok",
@@ -141,10 +147,13 @@ void compose_granite_moe_shared(const JsonRef& root, ModelConfig& config) {
   config.experts.shared_inner = read_whole(root, "shared_intermediate_size", 0, max_size, 0);
 }
 // Files of both kinds have the same architecture.
-void compose_gguf_granite_moe(const GgufReader& file, ModelConfig& config) {
-  read_gguf_granite_multipliers(file, config);
-  read_gguf_experts(file, config);
-  config.experts.shared_inner = file.whole("expert_shared_feed_forward_length", 0, max_size, 0);
+void describe_gguf_granite_moe(const GgufFields& file, ModelConfig& config) {
+  describe_gguf_granite_multipliers(file, config);
+  describe_gguf_experts(file, config);
+  const int64_t shared = file.known().experts.shared_inner;
+  if (file.has("expert_shared_feed_forward_length", shared > 0)) {
+    config.experts.shared_inner = file.whole("expert_shared_feed_forward_length", 0, max_size, shared, 0);
+  }
 }
 constexpr std::string_view granite_moe_fields[] = {
     "embedding_multiplier", "residual_multiplier",     "attention_multiplier",
@@ -197,7 +206,7 @@ const FamilyDefinition mixtral = {
     .fields = mixtral_fields,
     .compose = compose_mixtral,
     .gguf_architecture = "llama",
-    .compose_gguf = compose_gguf_mixtral};
+    .describe_gguf = describe_gguf_mixtral};
 const FamilyDefinition qwen2_moe = {.family = Family::Qwen2Moe,
                                     .model_type = "qwen2_moe",
                                     .architecture = "Qwen2MoeForCausalLM",
@@ -209,7 +218,7 @@ const FamilyDefinition qwen2_moe = {.family = Family::Qwen2Moe,
                                     .fields = qwen2_moe_fields,
                                     .compose = compose_qwen2_moe,
                                     .gguf_architecture = "qwen2moe",
-                                    .compose_gguf = compose_gguf_qwen2_moe};
+                                    .describe_gguf = describe_gguf_qwen2_moe};
 const FamilyDefinition qwen3_moe = {.family = Family::Qwen3Moe,
                                     .model_type = "qwen3_moe",
                                     .architecture = "Qwen3MoeForCausalLM",
@@ -217,7 +226,7 @@ const FamilyDefinition qwen3_moe = {.family = Family::Qwen3Moe,
                                     .fields = qwen3_moe_fields,
                                     .compose = compose_qwen3_moe,
                                     .gguf_architecture = "qwen3moe",
-                                    .compose_gguf = compose_gguf_qwen3_moe};
+                                    .describe_gguf = describe_gguf_qwen3_moe};
 const FamilyDefinition olmoe = {.family = Family::Olmoe,
                                 .model_type = "olmoe",
                                 .architecture = "OlmoeForCausalLM",
@@ -225,7 +234,7 @@ const FamilyDefinition olmoe = {.family = Family::Olmoe,
                                 .fields = olmoe_fields,
                                 .compose = compose_olmoe,
                                 .gguf_architecture = "olmoe",
-                                .compose_gguf = compose_gguf_olmoe};
+                                .describe_gguf = describe_gguf_olmoe};
 const FamilyDefinition granite_moe = {.family = Family::GraniteMoe,
                                       .model_type = "granitemoe",
                                       .architecture = "GraniteMoeForCausalLM",
@@ -234,7 +243,7 @@ const FamilyDefinition granite_moe = {.family = Family::GraniteMoe,
                                       .fields = std::span(granite_moe_fields).first(13),
                                       .compose = compose_granite_moe,
                                       .gguf_architecture = "granitemoe",
-                                      .compose_gguf = compose_gguf_granite_moe};
+                                      .describe_gguf = describe_gguf_granite_moe};
 const FamilyDefinition granite_moe_shared = {.family = Family::GraniteMoeShared,
                                              .model_type = "granitemoeshared",
                                              .architecture = "GraniteMoeSharedForCausalLM",
@@ -243,6 +252,6 @@ const FamilyDefinition granite_moe_shared = {.family = Family::GraniteMoeShared,
                                              .fields = granite_moe_fields,
                                              .compose = compose_granite_moe_shared,
                                              .gguf_architecture = "granitemoe",
-                                             .compose_gguf = compose_gguf_granite_moe};
+                                             .describe_gguf = describe_gguf_granite_moe};
 
 }  // namespace anyaccel::llm

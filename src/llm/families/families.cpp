@@ -105,6 +105,10 @@ std::string gguf_architectures() {
   return names;
 }
 
+Family gguf_family(Family family) noexcept {
+  return family == Family::Mistral || family == Family::InternLm3 ? Family::Llama : family;
+}
+
 bool reads_field(const FamilyDefinition& family, std::string_view name) {
   for (const auto member : size_members) {
     if (name == family.sizes.*member) return true;

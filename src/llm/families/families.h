@@ -15,7 +15,7 @@
 
 #include "anyaccel/llm/model_config.h"
 #include "base/text/json.h"
-#include "llm/families/gguf_reader.h"
+#include "llm/families/gguf_fields.h"
 
 namespace anyaccel::llm {
 
@@ -63,10 +63,11 @@ struct FamilyDefinition {
   void (*compose)(const JsonRef& root, ModelConfig& config) = nullptr;
   // general.architecture of the family's GGUF files; empty: there are none.
   std::string_view gguf_architecture = {};
-  // Does for a GGUF file what `compose` does for config.json. `config` has the sizes, the names of gguf_tensor_names, the
-  // biases that the file has tensors for, and the activation of `defaults`; rope is read afterwards, and takes
-  // rope.type for what a missing type of scaling means.
-  void (*compose_gguf)(const GgufReader& file, ModelConfig& config) = nullptr;
+  // Does for a GGUF file what `compose` does for config.json, and the inverse: it sets what the file says of a model, or
+  // will say when its keys are written. `config` has the sizes, the names of gguf_tensor_names, the biases that the file
+  // has tensors for, and the activation of `defaults`; rope is read afterwards, and takes rope.type for what a missing type
+  // of scaling means.
+  void (*describe_gguf)(const GgufFields& file, ModelConfig& config) = nullptr;
 };
 
 extern const FamilyDefinition gemma, gemma2, gemma3;
@@ -84,6 +85,8 @@ const FamilyDefinition* find_family(Family family) noexcept;
 const FamilyDefinition* find_gguf_family(const GgufMetadata& metadata);
 // Returns the architectures of GGUF files of all families but the first four, for messages.
 std::string gguf_architectures();
+// Returns the family as which a GGUF file describes models of this one: llama's files hold those of Mistral and InternLM 3.
+Family gguf_family(Family family) noexcept;
 inline bool has_first_families_rules(Family family) noexcept { return find_family(family) == nullptr; }
 // Returns whether this field of config.json is read for the family.
 bool reads_field(const FamilyDefinition& family, std::string_view name);
@@ -100,8 +103,8 @@ void set_windows(const JsonRef& root, ModelConfig& config, int64_t window,
 void set_window_of_all(const JsonRef& root, ModelConfig& config, int64_t fallback);
 // Sets the multipliers of Granite models, and the biases of their attention.
 void read_granite_multipliers(const JsonRef& root, ModelConfig& config);
-// Sets the multipliers of Granite models by the keys of a GGUF file, in which heads rotate neighbours.
-void read_gguf_granite_multipliers(const GgufReader& file, ModelConfig& config);
+// Describes the multipliers of Granite models by the keys of a GGUF file, in which heads rotate neighbours.
+void describe_gguf_granite_multipliers(const GgufFields& file, ModelConfig& config);
 // Reads the number of experts, by the first of the names that is there, and how many of them compute a token. `inner` is
 // the intermediate size of each. The other arguments are defaults; 0: the field is required. All layers have experts.
 void read_experts(const JsonRef& root, ModelConfig& config, std::span<const std::string_view> names, int64_t count,

@@ -67,14 +67,14 @@ void compose_gemma3(const JsonRef& root, ModelConfig& config) {
 }
 
 // -- GGUF: the norms' weights are stored whole, and embeddings are multiplied in fp32.
-void compose_gguf_gemma(const GgufReader&, ModelConfig& config) {
+void describe_gguf_gemma(const GgufFields&, ModelConfig& config) {
   config.embedding_multiplier = std::sqrt(static_cast<float>(config.hidden_size));
 }
 
 // No key says how scores are scaled: `layers_of_largest` is the number of layers of the version with 27 billion parameters,
 // which scales by the share of a head in the hidden size.
-void gguf_gemma_scaled(const GgufReader& file, ModelConfig& config, int64_t layers_of_largest) {
-  compose_gguf_gemma(file, config);
+void gguf_gemma_scaled(const GgufFields& file, ModelConfig& config, int64_t layers_of_largest) {
+  describe_gguf_gemma(file, config);
   config.norm_place = NormPlace::Both;
   config.names.attention_norm = "post_attention_norm";
   config.names.mlp_output_norm = "post_ffw_norm";
@@ -83,21 +83,24 @@ void gguf_gemma_scaled(const GgufReader& file, ModelConfig& config, int64_t laye
   config.attention_scale = 1.0f / std::sqrt(static_cast<float>(size));
 }
 
-void compose_gguf_gemma2(const GgufReader& file, ModelConfig& config) {
+void describe_gguf_gemma2(const GgufFields& file, ModelConfig& config) {
   gguf_gemma_scaled(file, config, 46);
-  config.attention_softcap = file.number("attn_logit_softcapping", 50.0f);
-  config.logits_softcap = file.number("final_logit_softcapping", 30.0f);
-  set_gguf_windows(file, config, 4096, 2);
+  config.attention_softcap = file.number("attn_logit_softcapping", file.known().attention_softcap, 50.0f);
+  config.logits_softcap = file.number("final_logit_softcapping", file.known().logits_softcap, 30.0f);
+  describe_gguf_windows(file, config, 4096, 2);
 }
 
-void compose_gguf_gemma3(const GgufReader& file, ModelConfig& config) {
+void describe_gguf_gemma3(const GgufFields& file, ModelConfig& config) {
   gguf_gemma_scaled(file, config, 62);
   config.qk_norm = true;
-  config.logits_softcap = file.number("final_logit_softcapping", 0.0f);
-  set_gguf_windows(file, config, 0, 6);
+  if (file.has("final_logit_softcapping", file.known().logits_softcap != 0.0f)) {
+    config.logits_softcap = file.number("final_logit_softcapping", file.known().logits_softcap, 0.0f);
+  }
+  describe_gguf_windows(file, config, 0, 6);
   RopeConfig windows;
   windows.rotary_dim = config.head_dim;
-  windows.theta = static_cast<double>(file.number("rope.freq_base_swa", 10000.0f));
+  const auto known = static_cast<float>(file.known().window_rope.value_or(windows).theta);
+  windows.theta = static_cast<double>(file.number("rope.freq_base_swa", known, 10000.0f));
   config.window_rope = windows;
 }
 
@@ -138,7 +141,7 @@ const FamilyDefinition gemma = {.family = Family::Gemma,
                                 .fields = gemma_fields,
                                 .compose = compose_gemma,
                                 .gguf_architecture = "gemma",
-                                .compose_gguf = compose_gguf_gemma};
+                                .describe_gguf = describe_gguf_gemma};
 const FamilyDefinition gemma2 = {.family = Family::Gemma2,
                                  .model_type = "gemma2",
                                  .architecture = "Gemma2ForCausalLM",
@@ -155,7 +158,7 @@ const FamilyDefinition gemma2 = {.family = Family::Gemma2,
                                  .fields = gemma2_fields,
                                  .compose = compose_gemma2,
                                  .gguf_architecture = "gemma2",
-                                 .compose_gguf = compose_gguf_gemma2};
+                                 .describe_gguf = describe_gguf_gemma2};
 const FamilyDefinition gemma3 = {.family = Family::Gemma3,
                                  .model_type = "gemma3_text",
                                  .architecture = "Gemma3ForCausalLM",
@@ -172,6 +175,6 @@ const FamilyDefinition gemma3 = {.family = Family::Gemma3,
                                  .fields = gemma3_fields,
                                  .compose = compose_gemma3,
                                  .gguf_architecture = "gemma3",
-                                 .compose_gguf = compose_gguf_gemma3};
+                                 .describe_gguf = describe_gguf_gemma3};
 
 }  // namespace anyaccel::llm

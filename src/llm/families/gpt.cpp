@@ -101,33 +101,32 @@ void compose_falcon(const JsonRef& root, ModelConfig& config) {
 }
 
 // -- GGUF
-void gguf_gpt_common(const GgufReader&, ModelConfig& config) {
+void gguf_gpt_common(const GgufFields&, ModelConfig& config) {
   config.norm = NormKind::Layer;
   config.gated = false;
 }
-void compose_gguf_phi(const GgufReader& file, ModelConfig& config) {
+void describe_gguf_phi(const GgufFields& file, ModelConfig& config) {
   gguf_gpt_common(file, config);
   config.residual = Residual::ParallelOne;
 }
-void compose_gguf_gpt2(const GgufReader& file, ModelConfig& config) {
+void describe_gguf_gpt2(const GgufFields& file, ModelConfig& config) {
   gguf_gpt_common(file, config);
   config.positions = Positions::Learned;
 }
-void compose_gguf_gpt_neox(const GgufReader& file, ModelConfig& config) {
+void describe_gguf_gpt_neox(const GgufFields& file, ModelConfig& config) {
   gguf_gpt_common(file, config);
-  if (file.flag("use_parallel_residual", true)) config.residual = Residual::ParallelTwo;
+  if (file.flag("use_parallel_residual", file.known().residual != Residual::Serial, true)) config.residual = Residual::ParallelTwo;
 }
 // Files of the older forms with two norms or ALiBi cannot be told apart by their keys. Those of 40B have a second norm,
 // which is attention's.
-void compose_gguf_falcon(const GgufReader& file, ModelConfig& config) {
+void describe_gguf_falcon(const GgufFields& file, ModelConfig& config) {
   gguf_gpt_common(file, config);
-  const std::string layout = file.key("tensor_data_layout");
-  if (const std::string found = file.metadata().text(layout).value_or("jploski"); found != "jploski") {
-    file.metadata().error(layout,
-                          "is " + quote_text(found) + "; expected \"jploski\", all queries before keys and values");
+  if (const std::string found = file.text("tensor_data_layout", "jploski"); found != "jploski") {
+    file.error("tensor_data_layout",
+               "is " + quote_text(found) + "; expected \"jploski\", all queries before keys and values");
   }
   config.residual = Residual::ParallelOne;
-  if (!file.layers_have("attn_norm_2.weight")) return;
+  if (!file.layers_have("attn_norm_2.weight", file.known().residual == Residual::ParallelTwo)) return;
   config.residual = Residual::ParallelTwo;
   config.names.input_norm = "attn_norm_2";
   config.names.mlp_norm = "attn_norm";
@@ -172,7 +171,7 @@ const FamilyDefinition phi = {.family = Family::Phi,
                               .fields = phi_fields,
                               .compose = compose_phi,
                               .gguf_architecture = "phi2",
-                              .compose_gguf = compose_gguf_phi};
+                              .describe_gguf = describe_gguf_phi};
 const FamilyDefinition gpt2 = {.family = Family::Gpt2,
                                .model_type = "gpt2",
                                .architecture = "GPT2LMHeadModel",
@@ -206,7 +205,7 @@ const FamilyDefinition gpt2 = {.family = Family::Gpt2,
                                .fields = gpt2_fields,
                                .compose = compose_gpt2,
                                .gguf_architecture = "gpt2",
-                               .compose_gguf = compose_gguf_gpt2};
+                               .describe_gguf = describe_gguf_gpt2};
 const FamilyDefinition gptj = {
     .family = Family::GptJ,
     .model_type = "gptj",
@@ -253,7 +252,7 @@ const FamilyDefinition gpt_neox = {.family = Family::GptNeoX,
                                    .fields = gpt_neox_fields,
                                    .compose = compose_gpt_neox,
                                    .gguf_architecture = "gptneox",
-                                   .compose_gguf = compose_gguf_gpt_neox};
+                                   .describe_gguf = describe_gguf_gpt_neox};
 const FamilyDefinition opt = {
     .family = Family::Opt,
     .model_type = "opt",
@@ -295,6 +294,6 @@ const FamilyDefinition falcon = {
     .fields = falcon_fields,
     .compose = compose_falcon,
     .gguf_architecture = "falcon",
-    .compose_gguf = compose_gguf_falcon};
+    .describe_gguf = describe_gguf_falcon};
 
 }  // namespace anyaccel::llm

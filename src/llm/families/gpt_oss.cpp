@@ -31,12 +31,12 @@ void compose_gpt_oss(const JsonRef& root, ModelConfig& config) {
 }
 
 // No key gives the limits of the activation, nor that the bounds of yarn's ramp are not whole dimensions.
-void compose_gguf_gpt_oss(const GgufReader& file, ModelConfig& config) {
+void describe_gguf_gpt_oss(const GgufFields& file, ModelConfig& config) {
   config.has_sinks = true;
   config.rope.truncate = false;
   config.names.mlp_norm = "post_attention_norm";
-  set_gguf_windows(file, config, 128, 2);
-  read_gguf_experts(file, config);
+  describe_gguf_windows(file, config, 128, 2);
+  describe_gguf_experts(file, config);
   config.experts.has_biases = true;
   config.experts.limit = 7.0f;
   config.experts.gain = 1.702f;
@@ -62,6 +62,6 @@ const FamilyDefinition gpt_oss = {
     .fields = gpt_oss_fields,
     .compose = compose_gpt_oss,
     .gguf_architecture = "gpt-oss",
-    .compose_gguf = compose_gguf_gpt_oss};
+    .describe_gguf = describe_gguf_gpt_oss};
 
 }  // namespace anyaccel::llm

@@ -20,10 +20,11 @@ void compose_phi3(const JsonRef& root, ModelConfig& config) {
   }
 }
 // Files of long contexts have factors of wavelengths and no type of scaling. A window of 0 means none.
-void compose_gguf_phi3(const GgufReader& file, ModelConfig& config) {
+void describe_gguf_phi3(const GgufFields& file, ModelConfig& config) {
   config.names.gate_up = "ffn_up";
-  set_gguf_windows(file, config, 0, 0);
-  if (file.has_tensor("rope_factors_long.weight")) config.rope.type = RopeType::Longrope;
+  describe_gguf_windows(file, config, 0, 0);
+  const bool is_long = file.known().rope.type == RopeType::Longrope;
+  if (file.has_tensor("rope_factors_long.weight", is_long)) config.rope.type = RopeType::Longrope;
 }
 constexpr std::string_view phi3_fields[] = {"sliding_window",        "rope_theta",
                                             "rope_scaling",          "rope_parameters",
@@ -37,13 +38,14 @@ void compose_stablelm(const JsonRef& root, ModelConfig& config) {
   if (read_flag(root, "use_parallel_residual", false)) config.residual = Residual::ParallelOne;
   require_flag(root, "qk_layernorm", false, "norms with a tensor for each head are not supported");
 }
-void compose_gguf_stablelm(const GgufReader& file, ModelConfig& config) {
+void describe_gguf_stablelm(const GgufFields& file, ModelConfig& config) {
   config.norm = NormKind::Layer;
-  const bool has_second_norm = file.layers_have("ffn_norm.weight");
-  if (file.flag("use_parallel_residual", !has_second_norm) == has_second_norm) {
-    file.metadata().error(file.key("use_parallel_residual"),
-                          has_second_norm ? "is true, and the layers have the norm ffn_norm; expected one of them"
-                                          : "is false, and the layers have no norm ffn_norm; expected one of them");
+  const bool is_serial = file.known().residual == Residual::Serial;
+  const bool has_second_norm = file.layers_have("ffn_norm.weight", is_serial);
+  if (file.flag("use_parallel_residual", !is_serial, !has_second_norm) == has_second_norm) {
+    file.error("use_parallel_residual", has_second_norm
+                                            ? "is true, and the layers have the norm ffn_norm; expected one of them"
+                                            : "is false, and the layers have no norm ffn_norm; expected one of them");
   }
   if (!has_second_norm) config.residual = Residual::ParallelOne;
 }
@@ -57,7 +59,7 @@ void compose_olmo2(const JsonRef& root, ModelConfig& config) {
   config.head_norm = HeadNorm::Whole;
   config.qkv_bias = config.o_bias = read_flag(root, "attention_bias", false);
 }
-void compose_gguf_olmo2(const GgufReader&, ModelConfig& config) {
+void describe_gguf_olmo2(const GgufFields&, ModelConfig& config) {
   config.norm_place = NormPlace::After;
   config.head_norm = HeadNorm::Whole;
   config.names.attention_norm = "post_attention_norm";
@@ -88,7 +90,7 @@ void compose_smollm3(const JsonRef& root, ModelConfig& config) {
   }
 }
 // Every fourth layer does not rotate; no key says so.
-void compose_gguf_smollm3(const GgufReader&, ModelConfig& config) {
+void describe_gguf_smollm3(const GgufFields&, ModelConfig& config) {
   config.rope_interleaved = true;
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) config.layer_without_rope.push_back((i + 1) % 4 == 0 ? 1 : 0);
 }
@@ -101,7 +103,7 @@ void compose_granite(const JsonRef& root, ModelConfig& config) {
   read_granite_multipliers(root, config);
   config.mlp_bias = read_flag(root, "mlp_bias", false);
 }
-void compose_gguf_granite(const GgufReader& file, ModelConfig& config) { read_gguf_granite_multipliers(file, config); }
+void describe_gguf_granite(const GgufFields& file, ModelConfig& config) { describe_gguf_granite_multipliers(file, config); }
 constexpr std::string_view granite_fields[] = {"embedding_multiplier", "residual_multiplier", "attention_multiplier",
                                                "logits_scaling",       "attention_bias",      "mlp_bias",
                                                "rope_theta",           "rope_scaling",        "rope_parameters"};
@@ -128,7 +130,7 @@ void compose_starcoder2(const JsonRef& root, ModelConfig& config) {
   config.qkv_bias = config.o_bias = config.mlp_bias = read_flag(root, "use_bias", true);
   set_window_of_all(root, config, 0);
 }
-void compose_gguf_starcoder2(const GgufReader&, ModelConfig& config) {
+void describe_gguf_starcoder2(const GgufFields&, ModelConfig& config) {
   config.norm = NormKind::Layer;
   config.gated = false;
 }
@@ -146,17 +148,20 @@ void read_granite_multipliers(const JsonRef& root, ModelConfig& config) {
   config.qkv_bias = config.o_bias = read_flag(root, "attention_bias", false);
 }
 
-void read_gguf_granite_multipliers(const GgufReader& file, ModelConfig& config) {
-  const auto multiplier = [&](const char* name) {
-    const float value = file.number(name, 1.0f);
-    if (!(value > 0.0f)) file.metadata().error(file.key(name), "is not above 0; expected a number above it");
+void describe_gguf_granite_multipliers(const GgufFields& file, ModelConfig& config) {
+  const ModelConfig& known = file.known();
+  const auto multiplier = [&](const char* name, float written) {
+    const float value = file.number(name, written, 1.0f);
+    if (!(value > 0.0f)) file.error(name, "is not above 0; expected a number above it");
     return value;
   };
   config.rope_interleaved = true;
-  config.embedding_multiplier = multiplier("embedding_scale");
-  config.residual_multiplier = multiplier("residual_scale");
-  config.logits_multiplier = 1.0f / multiplier("logit_scale");
-  if (file.has("attention.scale")) config.attention_scale = multiplier("attention.scale");
+  config.embedding_multiplier = multiplier("embedding_scale", known.embedding_multiplier);
+  config.residual_multiplier = multiplier("residual_scale", known.residual_multiplier);
+  config.logits_multiplier = 1.0f / multiplier("logit_scale", 1.0f / known.logits_multiplier);
+  if (file.has("attention.scale", known.attention_scale > 0.0f)) {
+    config.attention_scale = multiplier("attention.scale", known.attention_scale);
+  }
 }
 
 const FamilyDefinition phi3 = {.family = Family::Phi3,
@@ -167,7 +172,7 @@ const FamilyDefinition phi3 = {.family = Family::Phi3,
                                .fields = phi3_fields,
                                .compose = compose_phi3,
                                .gguf_architecture = "phi3",
-                               .compose_gguf = compose_gguf_phi3};
+                               .describe_gguf = describe_gguf_phi3};
 const FamilyDefinition stablelm = {
     .family = Family::StableLm,
     .model_type = "stablelm",
@@ -177,7 +182,7 @@ const FamilyDefinition stablelm = {
     .fields = stablelm_fields,
     .compose = compose_stablelm,
     .gguf_architecture = "stablelm",
-    .compose_gguf = compose_gguf_stablelm};
+    .describe_gguf = describe_gguf_stablelm};
 const FamilyDefinition olmo2 = {
     .family = Family::Olmo2,
     .model_type = "olmo2",
@@ -187,7 +192,7 @@ const FamilyDefinition olmo2 = {
     .fields = olmo2_fields,
     .compose = compose_olmo2,
     .gguf_architecture = "olmo2",
-    .compose_gguf = compose_gguf_olmo2};
+    .describe_gguf = describe_gguf_olmo2};
 const FamilyDefinition smollm3 = {
     .family = Family::SmolLm3,
     .model_type = "smollm3",
@@ -197,7 +202,7 @@ const FamilyDefinition smollm3 = {
     .fields = smollm3_fields,
     .compose = compose_smollm3,
     .gguf_architecture = "smollm3",
-    .compose_gguf = compose_gguf_smollm3};
+    .describe_gguf = describe_gguf_smollm3};
 const FamilyDefinition granite = {.family = Family::Granite,
                                   .model_type = "granite",
                                   .architecture = "GraniteForCausalLM",
@@ -205,7 +210,7 @@ const FamilyDefinition granite = {.family = Family::Granite,
                                   .fields = granite_fields,
                                   .compose = compose_granite,
                                   .gguf_architecture = "granite",
-                                  .compose_gguf = compose_gguf_granite};
+                                  .describe_gguf = describe_gguf_granite};
 const FamilyDefinition internlm3 = {
     .family = Family::InternLm3,
     .model_type = "internlm3",
@@ -224,6 +229,6 @@ const FamilyDefinition starcoder2 = {
     .fields = starcoder2_fields,
     .compose = compose_starcoder2,
     .gguf_architecture = "starcoder2",
-    .compose_gguf = compose_gguf_starcoder2};
+    .describe_gguf = describe_gguf_starcoder2};
 
 }  // namespace anyaccel::llm

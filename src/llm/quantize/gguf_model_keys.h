@@ -12,12 +12,16 @@
 
 namespace anyaccel::llm {
 
-// Returns "llama" (for Mistral too), "qwen2" or "qwen3".
-std::string gguf_architecture(const ModelConfig& config);
+// Adds the keys of the architecture, and returns the configuration that a reader of the file derives from them and from its
+// tensors: those of decoder_tensors() for the result. If its rope_interleaved is set and that of `config` is not, the file has
+// the rows of each head of queries and keys as pairs. CheckpointError, naming the setting and `source`, for a model that such
+// a file cannot describe.
+ModelConfig add_model_keys(const ModelConfig& config, const std::string& source, GgufKeys& keys);
 
-// Adds the keys of the architecture. CheckpointError, naming the setting and `source`, for a model that such a file
-// cannot describe: an activation other than SiLU, windows of attention, or rope that depends on the length of the text.
-void add_model_keys(const ModelConfig& config, const std::string& source, GgufKeys& keys);
+// CheckpointError, as above, unless `described` computes what `config` does. The order of rows and the form in which files
+// have the weights may differ.
+void check_describes(const ModelConfig& config, const ModelConfig& described, const std::string& architecture,
+                     const std::string& source);
 
 // The factors in rope_freqs.weight or, for longrope, in rope_factors_short.weight and rope_factors_long.weight. Other
 // types of rope have none.

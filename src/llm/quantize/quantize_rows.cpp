@@ -2,10 +2,12 @@
 #include "llm/quantize/quantize_rows.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cmath>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
 #include "anyaccel/error.h"
 #include "anyaccel/llm/quantize.h"
@@ -42,6 +44,21 @@ std::string quantized_types() {
 }
 
 std::string load_types() { return "int8, int4, " + quantized_types(); }
+
+std::string file_types() { return "f32, f16, bf16, " + quantized_types(); }
+
+FileType type_to_write(const std::string& name) {
+  constexpr std::array<std::pair<std::string_view, DType>, 3> plain = {
+      {{"f32", DType::F32}, {"f16", DType::F16}, {"bf16", DType::BF16}}};
+  std::string lower = name;
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (const auto& [known, dtype] : plain) {
+    if (lower == known) return {nullptr, dtype};
+  }
+  const BlockFormat* format = find_block_format(std::string_view(name));
+  if (format != nullptr && can_encode(*format)) return {format, DType::None};
+  throw InvalidArgument("quantize: the type is " + quote_text(name) + "; expected one of " + file_types());
+}
 
 const BlockFormat& quantized_type(const std::string& name) {
   const BlockFormat* format = find_block_format(std::string_view(name));

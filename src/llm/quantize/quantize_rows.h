@@ -24,6 +24,14 @@ struct MatrixType {
   bool whole_numbers = false;
 };
 
+// Returns the type of the matrices in a GGUF file: a block format, or F32, F16 or BF16 without one. InvalidArgument for
+// an unknown one, naming those that there are.
+struct FileType {
+  const BlockFormat* format = nullptr;
+  DType dtype = DType::None;  // if there is no format
+};
+FileType type_to_write(const std::string& name);
+
 // Returns the type for LoadOptions::quantize. InvalidArgument for an unknown one, naming those that there are.
 MatrixType type_to_load(const std::string& name);
 

@@ -92,9 +92,9 @@ int run_quantize(int argc, char** argv) {
   bool quiet = false;
   line.add_option("MODEL", model, "What to read: a Hugging Face directory or a .gguf file").required();
   line.add_option("OUT", out, "The .gguf file, or the directory, to write").required();
-  line.add_option("--type", type,
-                  "For a .gguf file (else q8_0) one of " + llm::file_types() +
-                      "; for a directory int4 or int8 (the default)")
+  line.add_option(
+          "--type", type,
+          "For a .gguf file (else q8_0) one of " + llm::file_types() + "; for a directory int4 or int8 (the default)")
       .type("TYPE");
   line.add_option(
           "--importance", importance_file,

@@ -179,16 +179,17 @@ void describe_gguf_deepseek(const GgufFields& file, ModelConfig& config) {
         file.has_tensor("blk." + std::to_string(dense) + ".exp_probs_b.bias", known.experts.has_choice_bias);
   }
   experts.groups = file.whole("expert_group_count", 0, experts.count, known.experts.groups, 1);
-  experts.groups_per_token = file.whole("expert_group_used_count", 0, std::max<int64_t>(experts.groups, 1),
-                                        known.experts.groups_per_token, 1);
+  experts.groups_per_token =
+      file.whole("expert_group_used_count", 0, std::max<int64_t>(experts.groups, 1), known.experts.groups_per_token, 1);
   if (experts.groups == 0) experts.groups = experts.groups_per_token = 1;
   experts.groups_by_two = experts.uses_sigmoid;
   const int64_t size = experts.count / experts.groups;
   if (experts.count % experts.groups != 0 || experts.per_token > experts.groups_per_token * size ||
       (experts.groups_by_two && size < 2)) {
-    file.error("expert_group_count", "is " + std::to_string(experts.groups) + "; expected groups of equal size of the " +
-                                         std::to_string(experts.count) + " experts, and enough of them for the " +
-                                         std::to_string(experts.per_token) + " experts of a token");
+    file.error("expert_group_count", "is " + std::to_string(experts.groups) +
+                                         "; expected groups of equal size of the " + std::to_string(experts.count) +
+                                         " experts, and enough of them for the " + std::to_string(experts.per_token) +
+                                         " experts of a token");
   }
 }
 

@@ -61,9 +61,7 @@ void GgufFields::error(std::string_view name, const std::string& what) const {
 
 namespace {
 
-bool in_pattern(size_t layer, int64_t every) {
-  return every == 0 || static_cast<int64_t>(layer) % every < every - 1;
-}
+bool in_pattern(size_t layer, int64_t every) { return every == 0 || static_cast<int64_t>(layer) % every < every - 1; }
 
 bool follows_pattern(const std::vector<uint8_t>& has_window, int64_t every) {
   for (size_t i = 0; i < has_window.size(); ++i) {
@@ -118,10 +116,9 @@ void describe_gguf_experts(const GgufFields& file, ModelConfig& config) {
   if (file.model_ == nullptr) {
     experts.inner = file.whole("expert_feed_forward_length", 1, max_size, known.inner, known.inner);
   } else {
-    experts.inner =
-        file.metadata()
-            .whole_of_layers(file.key("expert_feed_forward_length"), 1, max_size, config.num_hidden_layers)
-            .value_or(config.intermediate_size);
+    experts.inner = file.metadata()
+                        .whole_of_layers(file.key("expert_feed_forward_length"), 1, max_size, config.num_hidden_layers)
+                        .value_or(config.intermediate_size);
   }
   experts.stacked = true;
   experts.in_layer.assign(static_cast<size_t>(config.num_hidden_layers), 1);

@@ -115,7 +115,8 @@ void describe_gguf_gpt2(const GgufFields& file, ModelConfig& config) {
 }
 void describe_gguf_gpt_neox(const GgufFields& file, ModelConfig& config) {
   gguf_gpt_common(file, config);
-  if (file.flag("use_parallel_residual", file.known().residual != Residual::Serial, true)) config.residual = Residual::ParallelTwo;
+  if (file.flag("use_parallel_residual", file.known().residual != Residual::Serial, true))
+    config.residual = Residual::ParallelTwo;
 }
 // Files of the older forms with two norms or ALiBi cannot be told apart by their keys. Those of 40B have a second norm,
 // which is attention's.

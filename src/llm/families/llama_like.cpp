@@ -103,7 +103,9 @@ void compose_granite(const JsonRef& root, ModelConfig& config) {
   read_granite_multipliers(root, config);
   config.mlp_bias = read_flag(root, "mlp_bias", false);
 }
-void describe_gguf_granite(const GgufFields& file, ModelConfig& config) { describe_gguf_granite_multipliers(file, config); }
+void describe_gguf_granite(const GgufFields& file, ModelConfig& config) {
+  describe_gguf_granite_multipliers(file, config);
+}
 constexpr std::string_view granite_fields[] = {"embedding_multiplier", "residual_multiplier", "attention_multiplier",
                                                "logits_scaling",       "attention_bias",      "mlp_bias",
                                                "rope_theta",           "rope_scaling",        "rope_parameters"};

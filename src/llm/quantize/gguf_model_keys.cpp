@@ -99,7 +99,8 @@ ModelConfig add_model_keys(const ModelConfig& config, const std::string& source,
   const std::string arch(definition != nullptr ? definition->gguf_architecture : family_name(family));
   if (arch.empty()) {
     throw CheckpointError(source + ": no GGUF architecture describes a model of type " +
-                          std::string(family_name(config.family)) + "; expected another type, or a directory as output");
+                          std::string(family_name(config.family)) +
+                          "; expected another type, or a directory as output");
   }
   keys.add_text("general.architecture", arch);
   const std::string prefix = arch + ".";

@@ -44,17 +44,15 @@ int64_t file_type(const FileType& type) {
   return std::ranges::find(types, type.format->name, &std::pair<std::string_view, int>::first)->second;
 }
 
-uint32_t type_of(DType dtype) {
-  return dtype == DType::F32 ? type_f32 : dtype == DType::BF16 ? type_bf16 : type_f16;
-}
+uint32_t type_of(DType dtype) { return dtype == DType::F32 ? type_f32 : dtype == DType::BF16 ? type_bf16 : type_f16; }
 
 // A tensor of the model, and its place in the file, which may have several in one tensor.
 struct Part {
   const TensorSlot* from = nullptr;
   const TensorSlot* to = nullptr;
   FileType type;
-  int64_t head = 0;     // rows of a head that become pairs; 0: rows stay in their order
-  uint64_t bytes = 0;   // in the input
+  int64_t head = 0;    // rows of a head that become pairs; 0: rows stay in their order
+  uint64_t bytes = 0;  // in the input
 };
 
 // Row p * head / 2 + j of each head becomes row 2 j + p, which rotates with its neighbour.
@@ -227,9 +225,9 @@ class ModelQuantizer {
       if (options_.progress) options_.progress(done_, total_);
     };
     if (part.to->part) {
-      std::vector<float> values = part.from->part
-                                      ? values_as_floats(files_.checkpoint(), files_.at(*part.from))
-                                      : head_parts(*part.to, SlotRows(files_, *part.from).read({0, part.from->shape[0]}));
+      std::vector<float> values =
+          part.from->part ? values_as_floats(files_.checkpoint(), files_.at(*part.from))
+                          : head_parts(*part.to, SlotRows(files_, *part.from).read({0, part.from->shape[0]}));
       writer.append(encoded(part, values));
       return report(1, 1);
     }

@@ -34,8 +34,13 @@ cmp -s "$work/of_directory" "$work/at_load" || fail "the story in int8 while loa
 cmp -s "$work/of16" "$work/of_directory" || fail "the story of the directory in int8 is $(cat "$work/of_directory")"
 expect 1 "expected int4 or int8" quantize "$stories" "$work/other" --type q4_0
 expect 2 "expected a whole number from 0 to" perplexity --model "$stories" --window -1 "$work/text"
-expect 1 "expected one of q4_0, q4_1" quantize "$stories" "$work/other.gguf" --type q4_7
+expect 1 "expected one of f32, f16, bf16, q4_0, q4_1" quantize "$stories" "$work/other.gguf" --type q4_7
 expect 1 "expected one of int8, int4, q4_0, q4_1" generate --model "$stories" --prompt x --quantize q4_7
+# A conversion without quantizing.
+expect 0 "relative error of the quantized ones 0.00000" quantize "$stories" "$work/plain.gguf" --type bf16
+story --model "$work/plain.gguf" >"$work/converted"
+story --model "$stories" >"$work/of_directory"
+cmp -s "$work/converted" "$work/of_directory" || fail "the story of the converted model is $(cat "$work/converted")"
 expect 1 "quantized already (Q8_0)" quantize "$work/stories.gguf" "$work/other.gguf"
 expect 2 "OUT" quantize "$stories"
 (ulimit -f 20; "$anyaccel" quantize "$stories" "$work/large.gguf" >"$work/out" 2>"$work/err") && fail "past the limit"

@@ -149,7 +149,7 @@ void expect_slice(const Tensor& part, const Tensor& whole, int dim, const Slice&
   if (!part) return;
   const Tensor expected = whole.slice(dim, held.begin, held.end);
   ASSERT_EQ(part.shape(), expected.shape()) << name;
-  EXPECT_TRUE(part.is_contiguous()) << name;
+  EXPECT_EQ(part.stride(part.ndim() - 1), 1) << name;
   EXPECT_EQ(part.to_vector<float>(), expected.to_vector<float>()) << name;
 }
 
@@ -191,9 +191,9 @@ TEST(TensorParallelModel, RanksLoadTheirSlices) {
           expect_slices(*part, *whole);
           EXPECT_EQ(part->config().num_attention_heads, whole->config().num_attention_heads);
           EXPECT_LT(part->weight_bytes(), whole->weight_bytes());
-          // All but the columns of o and down, and what is fp32.
+          // Only norms and biases, which are fp32, are copied: columns of o and down too are used from the file.
           if (dtype == DType::BF16 && whole->mapped_bytes() > 0) {
-            EXPECT_GT(part->mapped_bytes(), 0u);
+            EXPECT_LE(part->weight_bytes() - part->mapped_bytes(), whole->weight_bytes() - whole->mapped_bytes());
           }
           if (dtype == DType::F32) {
             EXPECT_EQ(part->mapped_bytes(), 0u);

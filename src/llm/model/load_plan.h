@@ -67,6 +67,9 @@ class LoadPlan {
   // Returns the bytes of the file that contain this rank's part of the tensor: its rows, or all rows if the part is
   // columns. Empty if the rank holds nothing of it.
   TensorView part_to_read(const TensorSlot& slot) const;
+  // Returns whether this rank's columns of a matrix are used from the mapped file, between those of the other ranks: these
+  // are on the same host and use theirs, so that it has one copy of the matrix.
+  bool uses_columns_in_place(const TensorSlot& slot) const;
   // Prevents the other ranks' parts from being mapped together with neighbouring pages that this rank accesses.
   void set_apart_the_rest(const TensorSlot& slot) const;
 

@@ -100,12 +100,15 @@ Tensor WeightPlacer::place(const TensorView& view, const TensorSlot& slot) {
   }
   if (slot.is_gathered() || slot.adds_one) return place_changed(view, slot, wanted);
   const bool in_place = contiguous && !paired && view.dtype == wanted && accelerator_.is_host_coherent();
-  if (in_place && view.data != nullptr && is_aligned(view)) {
+  if ((in_place || plan_.uses_columns_in_place(slot)) && view.data != nullptr && is_aligned(view)) {
     if (std::shared_ptr<void> owner = usable_in_place(checkpoint_.files()[view.file])) {
-      mapped_bytes_ += view.bytes;
       // Weights are never written.
       auto* data = const_cast<std::byte*>(view.data);
-      return Tensor::from_blob(data, shape, view.dtype, std::move(owner), device_);
+      const Shape& stored = contiguous ? shape : slot.shape;
+      const Tensor whole = Tensor::from_blob(data, stored, view.dtype, std::move(owner), device_);
+      const Tensor held = contiguous ? whole : whole.slice(slot.split_dim, part.begin, part.end);
+      mapped_bytes_ += held.nbytes();
+      return held;
     }
   }
   Tensor tensor = Tensor::empty(shape, wanted, device_);

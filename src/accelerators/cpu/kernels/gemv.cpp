@@ -153,13 +153,13 @@ HWY_INLINE void add_block(Bf16Dots /*type*/, const uint16_t* const (&w)[kS], con
 #endif
 
 template <class Raw>
-HWY_INLINE void prefetch_near(const Raw* p) {
-  const char* bytes = reinterpret_cast<const char*>(p) + kNearPrefetch;
+HWY_INLINE void prefetch_near(const Raw* p, int64_t ahead) {
+  const char* bytes = reinterpret_cast<const char*>(p) + ahead;
   AA_UNROLL for (size_t line = 0; line < kBlock * sizeof(Raw); line += 64) __builtin_prefetch(bytes + line, 0, 3);
 }
 template <class Raw>
-HWY_INLINE void prefetch_far(const Raw* p) {
-  const char* bytes = reinterpret_cast<const char*>(p) + kFarPrefetch;
+HWY_INLINE void prefetch_far(const Raw* p, int64_t ahead) {
+  const char* bytes = reinterpret_cast<const char*>(p) + ahead;
   AA_UNROLL for (size_t line = 0; line < kBlock * sizeof(Raw); line += 64) __builtin_prefetch(bytes + line, 0, 2);
 }
 
@@ -190,6 +190,30 @@ struct Stretch {
   int64_t begin, end;
   bool near;               // the weights come from memory or the second level cache
   int far_begin, far_end;  // the streams to prefetch in this pass
+  int64_t row, gap;        // elements of a row of weights that are read, and from its end to the next row
+};
+
+// The distance in bytes to what is read `bytes` later: further, where the elements of the gaps between rows lie in between.
+template <class Raw>
+class Ahead {
+ public:
+  HWY_INLINE Ahead(int64_t bytes, const Stretch& stretch)
+      : bytes_(bytes), row_(stretch.row), gap_(stretch.gap * static_cast<int64_t>(sizeof(Raw))) {
+    if (gap_ == 0) return;
+    column_ = stretch.begin + bytes / static_cast<int64_t>(sizeof(Raw));
+    bytes_ += column_ / row_ * gap_;
+    column_ %= row_;
+  }
+  HWY_INLINE int64_t bytes() const { return bytes_; }
+  HWY_INLINE void next_block() {
+    column_ += kBlock;
+    if (column_ < row_) return;
+    column_ -= row_;
+    bytes_ += gap_;
+  }
+
+ private:
+  int64_t bytes_, row_, gap_, column_ = 0;
 };
 
 // Multiplies kS rows of weights with kM rows of x over a stretch: sums[s * kM + m], continued unless it is the first.
@@ -207,19 +231,20 @@ HWY_NOINLINE void add_stretch(Type type, const typename Type::Raw* const* w, con
   const Raw* rows[kS];
   AA_UNROLL for (int s = 0; s < kS; ++s) rows[s] = w[s];
   const int64_t whole = stretch.end / kBlock * kBlock;
-  for (int64_t k = stretch.begin; k < whole; k += kBlock) {
+  Ahead<Raw> near(kNearPrefetch, stretch), far(kFarPrefetch, stretch);
+  for (int64_t k = stretch.begin; k < whole; k += kBlock, near.next_block(), far.next_block()) {
     const Raw* at[kS];
     AA_UNROLL for (int s = 0; s < kS; ++s) at[s] = rows[s] + k;
     if constexpr (kOnly) {
       AA_UNROLL for (int s = 0; s < kS; ++s) {
-        prefetch_near(at[s]);
-        prefetch_far(at[s]);
+        prefetch_near(at[s], near.bytes());
+        prefetch_far(at[s], far.bytes());
       }
     } else {
       if (stretch.near) {
-        AA_UNROLL for (int s = 0; s < kS; ++s) prefetch_near(at[s]);
+        AA_UNROLL for (int s = 0; s < kS; ++s) prefetch_near(at[s], near.bytes());
       }
-      for (int s = stretch.far_begin; s < stretch.far_end; ++s) prefetch_far(w[s] + k);
+      for (int s = stretch.far_begin; s < stretch.far_end; ++s) prefetch_far(w[s] + k, far.bytes());
     }
     add_block<Type, kS, kM>(type, at, x + k, x_stride, acc);
   }
@@ -260,7 +285,7 @@ void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride
   for (int64_t r = 0; r < rows; ++r) {
     const typename Type::Raw* p[kS];
     AA_UNROLL for (int s = 0; s < kS; ++s) p[s] = w + (s * rows + r) * row_stride;
-    Stretch stretch{0, 0, false, 0, 0};
+    Stretch stretch{0, 0, false, 0, 0, x.k, row_stride - x.k};
     do {
       stretch.begin = stretch.end;
       stretch.end = only ? x.k : std::min(stretch.begin + kStretch, x.k);

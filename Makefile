@@ -8,7 +8,7 @@ JOBS   ?= $(shell nproc)
 # processes instead of computing.
 TEST_JOBS ?= $(shell expr 2 '*' $(JOBS))
 
-.PHONY: run build test test-user test-all bench docs tidy package deb format clean packages test_packages configure_tests
+.PHONY: run command build test test-user test-all bench docs tidy package deb format clean packages test_packages configure_tests
 
 packages:
 	@tools/install_packages packages.txt
@@ -16,7 +16,7 @@ packages:
 test_packages:
 	@tools/install_packages packages.txt tests/packages.txt tests/multi_host/packages.txt
 
-# Builds only the command, which does not need the packages for tests.
+# Without the tests, whose packages the command does not need.
 build/release/build.ninja: CMakeLists.txt CMakePresets.json | packages
 	cmake --preset release -DANYACCEL_TESTS=$(if $(wildcard build/release/tests),ON,OFF)
 
@@ -27,11 +27,16 @@ build/%/build.ninja: CMakeLists.txt CMakePresets.json | test_packages
 configure_tests: test_packages
 	cmake --preset release -DANYACCEL_TESTS=ON
 
-build: packages build/release/build.ninja
+# Builds the command alone.
+command: packages build/release/build.ninja
 	@cmake --build build/release -j $(JOBS) --target anyaccel_cli
 
+# Builds the command with `anyaccel bench` and `anyaccel conformance`, which `make run` does not need.
+build: packages build/release/build.ninja
+	@cmake --build build/release -j $(JOBS) --target anyaccel_cli anyaccel_checks
+
 # Generates a story with the bundled model on the detected accelerator.
-run: build
+run: command
 	@build/release/bin/anyaccel generate --model $(MODEL) --prompt "$(PROMPT)"
 
 # Runs all tests except those that take half a CPU minute or more each (labelled "long").

@@ -2,7 +2,7 @@
 # built from one component:
 #   runtime  libanyaccel      the files that the library reads at run time
 #   dev      libanyaccel-dev  the archive, the headers, and what find_package(anyaccel) and pkg-config read
-#   tools    anyaccel-tools   the command, its completions and the bundled model
+#   tools    anyaccel-tools   the command, anyaccel-checks, completions and the bundled model
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
@@ -21,10 +21,15 @@ install(TARGETS anyaccel EXPORT anyaccel_targets ARCHIVE DESTINATION ${CMAKE_INS
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/anyaccel DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   REGEX ${RUN_TIME_HEADERS} EXCLUDE)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/conformance DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/anyaccel FILES_MATCHING PATTERN "*.h")
-# The archive of anyaccel::nn is optional: the command does not need it, and a build of the command alone does not have
-# it.
-install(TARGETS anyaccel_nn EXPORT anyaccel_nn_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
-install(EXPORT anyaccel_nn_targets NAMESPACE anyaccel:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/anyaccel)
+# These archives are optional: a build of the command alone does not have them.
+foreach(library nn conformance)
+  set(target anyaccel_${library})
+  if(library STREQUAL conformance)
+    string(APPEND target _suite)
+  endif()
+  install(TARGETS ${target} EXPORT anyaccel_${library}_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} OPTIONAL)
+  install(EXPORT anyaccel_${library}_targets NAMESPACE anyaccel:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/anyaccel)
+endforeach()
 install(EXPORT anyaccel_targets NAMESPACE anyaccel:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/anyaccel)
 configure_package_config_file(cmake/anyaccel-config.cmake.in ${PROJECT_BINARY_DIR}/anyaccel-config.cmake
   INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/anyaccel)
@@ -46,6 +51,7 @@ endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/libanyaccel-dev)
 
 install(TARGETS anyaccel_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools)
+install(TARGETS anyaccel_checks RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT tools OPTIONAL)
 install(FILES ${PROJECT_SOURCE_DIR}/completions/anyaccel DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
   COMPONENT tools)
 install(FILES ${PROJECT_SOURCE_DIR}/completions/_anyaccel DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions

@@ -1,110 +1,26 @@
 // Implements main() of the command anyaccel. Each sub-command has its own file.
-#include <fcntl.h>
-#include <signal.h>
-#include <unistd.h>
-
-#include <cstdio>
-#include <cstring>
-#include <string>
-#include <vector>
-
-#include "anyaccel/abi/base.h"
-#include "anyaccel/accelerator.h"
-#include "anyaccel/error.h"
-#include "anyaccel/llm/safetensors.h"
-#include "anyaccel/log.h"
-#include "base/text/nearest_name.h"
+#include "cli/command_main.h"
 #include "cli/commands/commands.h"
-#include "generated/commit.h"
-#include "runtime/layers/trace.h"
-#include "runtime/range_trace.h"
 
+namespace anyaccel::cli {
 namespace {
 
-struct Command {
-  const char* name;
-  int (*run)(int argc, char** argv);
-  const char* what;
-};
-
 constexpr Command commands[] = {
-    {"info", anyaccel::cli::run_info, "what was chosen and why, every candidate, devices, op builders"},
-    {"generate", anyaccel::cli::run_generate, "text from a language model"},
-    {"chat", anyaccel::cli::run_chat, "a conversation with a language model"},
-    {"quantize", anyaccel::cli::run_quantize, "a model's weights in 8 to 2 bits, as a GGUF file"},
-    {"perplexity", anyaccel::cli::run_perplexity, "how well a model predicts a text"},
-    {"embed", anyaccel::cli::run_embed, "vectors that stand for texts"},
-    {"tokenize", anyaccel::cli::run_tokenize, "the tokens of a text, or the text of tokens"},
-    {"launch", anyaccel::cli::run_launch, "a program on many cores, devices and hosts"},
-    {"bench", anyaccel::cli::run_bench, "figures of this machine, each beside its ceiling"},
-    {"build-ops", anyaccel::cli::run_build_ops, "compiles ops ahead; which op is built, which could be, and why not"},
-    {"conformance", anyaccel::cli::run_conformance_command, "checks an accelerator's driver"},
-    {"make-model", anyaccel::cli::run_make_model, "a model with random weights, for benchmarks"},
+    {"info", run_info, "what was chosen and why, every candidate, devices, op builders"},
+    {"generate", run_generate, "text from a language model"},
+    {"chat", run_chat, "a conversation with a language model"},
+    {"quantize", run_quantize, "a model's weights in 8 to 2 bits, as a GGUF file"},
+    {"perplexity", run_perplexity, "how well a model predicts a text"},
+    {"embed", run_embed, "vectors that stand for texts"},
+    {"tokenize", run_tokenize, "the tokens of a text, or the text of tokens"},
+    {"launch", run_launch, "a program on many cores, devices and hosts"},
+    {"bench", run_check, "figures of this machine, each beside its ceiling"},
+    {"build-ops", run_build_ops, "compiles ops ahead; which op is built, which could be, and why not"},
+    {"conformance", run_check, "checks an accelerator's driver"},
+    {"make-model", run_make_model, "a model with random weights, for benchmarks"},
 };
-
-void print_usage(std::FILE* stream) {
-  std::fprintf(stream, "usage: anyaccel COMMAND [options]\n\ncommands:\n");
-  for (const Command& command : commands) std::fprintf(stream, "  %-12s %s\n", command.name, command.what);
-  std::fprintf(stream, "\n`anyaccel COMMAND --help` lists the options of a command.\n");
-}
-
-// A file with the descriptor number of a closed standard file would be written to in its place. So these numbers are
-// filled with descriptors of the opposite direction, so that writing to a closed standard output stays an error.
-void hold_closed_standard_files() {
-  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (fcntl(file, F_GETFD) < 0) (void)!open("/dev/null", file == STDIN_FILENO ? O_WRONLY : O_RDONLY);
-  }
-}
-
-// Returns the exit code.
-int end_of_output() {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
-  std::fprintf(stderr, "anyaccel: error: writing to standard output failed\n");
-  return 1;
-}
-
-// Shuts down in an orderly way, as the validate layer and vendors' tools expect. Resources of static objects stay open
-// until the end.
-void close_devices() {
-  try {
-    anyaccel::shutdown_accelerators();
-  } catch (const anyaccel::Error& error) {
-    anyaccel::log_debug(error.what());
-  }
-}
 
 }  // namespace
+}  // namespace anyaccel::cli
 
-int main(int argc, char** argv) {
-  // A write beyond the file size limit then fails with an error message.
-  signal(SIGXFSZ, SIG_IGN);
-  if (argc < 2) {
-    print_usage(stderr);
-    return 2;
-  }
-  const char* asked = argv[1];
-  if (std::strcmp(asked, "launch") != 0) hold_closed_standard_files();  // the launcher's ranks inherit what is open
-  if (!std::strcmp(asked, "--help") || !std::strcmp(asked, "-h") || !std::strcmp(asked, "help")) {
-    print_usage(stdout);
-    return end_of_output();
-  }
-  if (!std::strcmp(asked, "--version")) {
-    std::printf("anyaccel %s (commit %s, driver table %d.%d)\n", ANYACCEL_VERSION, ANYACCEL_COMMIT, AA_ABI_MAJOR,
-                AA_ABI_MINOR);
-    return end_of_output();
-  }
-  for (const Command& command : commands) {
-    if (std::strcmp(asked, command.name) != 0) continue;
-    anyaccel::llm::end_process_when_mapped_file_is_cut();
-    const int result = command.run(argc - 1, argv + 1);
-    close_devices();
-    const bool traced = anyaccel::finish_trace() && anyaccel::layers::all_calls_traced();
-    return result == 0 && !traced ? 1 : result;
-  }
-  std::vector<std::string> names;
-  for (const Command& command : commands) names.emplace_back(command.name);
-  const std::string hint = anyaccel::did_you_mean(asked, names);
-  std::fprintf(stderr, "anyaccel: error: there is no command \"%s\"%s\n\n", asked, hint.c_str());
-  print_usage(stderr);
-  return 2;
-}
+int main(int argc, char** argv) { return anyaccel::cli::command_main(anyaccel::cli::commands, argc, argv); }

@@ -1,4 +1,4 @@
-# The program of the README and examples/train build outside the tree against the installed package, and run.
+# The program of the README, one with the conformance suite, and examples/train build outside the tree against the installed package, and run.
 source=$2
 build=$3
 fail() { echo "FAILED: $1"; exit 1; }
@@ -14,11 +14,20 @@ set(CMAKE_CXX_STANDARD 20)
 find_package(anyaccel REQUIRED)
 add_executable(readme main.cpp)
 target_link_libraries(readme PRIVATE anyaccel::anyaccel)
+add_executable(suite suite.cpp)
+target_link_libraries(suite PRIVATE anyaccel::conformance)
+C
+cat >"$work/suite.cpp" <<'C'
+#include <anyaccel/conformance/suite.h>
+#include <cstdio>
+int main() { std::puts(anyaccel::conformance::conformance_cases().front().c_str()); }
 C
 # Sanitizers of the library must be those of the program.
 flags=$(sed -n 's/^ANYACCEL_SANITIZE:STRING=\(..*\)/-fsanitize=\1/p' "$build/CMakeCache.txt")
 cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_FLAGS="$flags" >"$work/log" 2>&1 &&
   cmake --build "$work/build" >>"$work/log" 2>&1 || fail "building: $(cat "$work/log")"
+first=$("$work/prefix/bin/anyaccel" conformance --list | head -1)
+[ -n "$first" ] && [ "$("$work/build/suite")" = "$first" ] || fail "a program with the conformance suite: $("$work/build/suite" 2>&1)"
 "$work/build/readme" >"$work/log" 2>&1 || fail "running: $(cat "$work/log")"
 cmake -S "$source/examples/train" -B "$work/train" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_FLAGS="$flags" \
   -DCMAKE_BUILD_TYPE=Debug >"$work/log" 2>&1 && cmake --build "$work/train" -j 2 >>"$work/log" 2>&1 ||

@@ -57,6 +57,16 @@ expect 1 "--plugin: plugin \"/nope\"" conformance --plugin /nope
 grep -q ANYACCEL_PLUGIN_PATH "$work/err" && fail "--plugin names a variable: $(cat "$work/err")"
 expect 1 "--junit: the report cannot be written" conformance --filter copies --junit "$work/none/report"
 
+# The command alone, without the program that has bench and conformance.
+mkdir "$work/alone"
+cp "$anyaccel" "$work/alone/anyaccel"
+"$work/alone/anyaccel" bench alloc --json >"$work/json" 2>"$work/err"
+[ $? = 1 ] || fail "bench without its program: $(cat "$work/err")"
+grep -qF "runs $work/alone/anyaccel-checks, which cannot be started: No such file or directory; 'make build' builds it" "$work/err" ||
+  fail "bench without its program: $(cat "$work/err")"
+grep -qF '"kind": "unavailable"' "$work/json" || fail "bench --json without its program: $(cat "$work/json")"
+rm -r "$work/alone"
+
 # Prompts from files.
 prompt_file() { expect 1 "--prompt-file: cannot read '$1': $2" generate --model "$model" --prompt-file "$1" --max-new-tokens 1; }
 prompt_file "$work" "it is a folder"

@@ -29,9 +29,10 @@ constexpr int ranks = 8;  // of the launched job
 
 // Returns the time from the first rank's main() to the last one's.
 double ranks_apart_ms() {
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe");
   const std::string output =
-      own_output({"launch", "-q", "--num_accelerators", std::to_string(ranks), self, "bench", "--clock-probe"});
+      output_of((self.parent_path() / "anyaccel").string(),
+                {"launch", "-q", "--num_accelerators", std::to_string(ranks), self.string(), "bench", "--clock-probe"});
   std::istringstream lines(output);
   const std::vector<double> times{std::istream_iterator<double>(lines), {}};
   if (times.size() != ranks) {

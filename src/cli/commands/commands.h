@@ -15,17 +15,16 @@ int run_make_model(int argc, char** argv);
 int run_quantize(int argc, char** argv);
 // Measures how well a model predicts a text.
 int run_perplexity(int argc, char** argv);
-// Prints the tokens of a text, or the text of tokens.
+// Prints vectors that stand for texts.
 int run_embed(int argc, char** argv);
+// Prints the tokens of a text, or the text of tokens.
 int run_tokenize(int argc, char** argv);
 // Prints the chosen accelerator and the reasons.
 int run_info(int argc, char** argv);
-// Measures this machine and compares the figures with ceilings.
-int run_bench(int argc, char** argv);
 // Compiles host ops ahead of time.
 int run_build_ops(int argc, char** argv);
-// Checks an accelerator's driver.
-int run_conformance_command(int argc, char** argv);
+// Becomes the program anyaccel-checks, which has the sub-commands bench and conformance.
+int run_check(int argc, char** argv);
 
 // Runs a program on many cores, devices and hosts.
 int run_launch(int argc, char** argv);

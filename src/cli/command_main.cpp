@@ -1,0 +1,94 @@
+// Implements main() of the programs that have sub-commands.
+#include "cli/command_main.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "anyaccel/abi/base.h"
+#include "anyaccel/accelerator.h"
+#include "anyaccel/error.h"
+#include "anyaccel/llm/safetensors.h"
+#include "anyaccel/log.h"
+#include "base/text/nearest_name.h"
+#include "generated/commit.h"
+#include "runtime/layers/trace.h"
+#include "runtime/range_trace.h"
+
+namespace anyaccel::cli {
+namespace {
+
+void print_usage(std::span<const Command> commands, std::FILE* stream) {
+  std::fprintf(stream, "usage: anyaccel COMMAND [options]\n\ncommands:\n");
+  for (const Command& command : commands) std::fprintf(stream, "  %-12s %s\n", command.name, command.summary);
+  std::fprintf(stream, "\n`anyaccel COMMAND --help` lists the options of a command.\n");
+}
+
+// A file with the descriptor number of a closed standard file would be written to in its place. So these numbers are
+// filled with descriptors of the opposite direction, so that writing to a closed standard output stays an error.
+void hold_closed_standard_files() {
+  for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(file, F_GETFD) < 0) (void)!open("/dev/null", file == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
+// Returns the exit code.
+int end_of_output() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
+  std::fprintf(stderr, "anyaccel: error: writing to standard output failed\n");
+  return 1;
+}
+
+// Shuts down in an orderly way, as the validate layer and vendors' tools expect. Resources of static objects stay open
+// until the end.
+void close_devices() {
+  try {
+    shutdown_accelerators();
+  } catch (const Error& error) {
+    log_debug(error.what());
+  }
+}
+
+}  // namespace
+
+int command_main(std::span<const Command> commands, int argc, char** argv) {
+  // A write beyond the file size limit then fails with an error message.
+  signal(SIGXFSZ, SIG_IGN);
+  if (argc < 2) {
+    print_usage(commands, stderr);
+    return 2;
+  }
+  const char* asked = argv[1];
+  if (std::strcmp(asked, "launch") != 0) hold_closed_standard_files();  // the launcher's ranks inherit what is open
+  if (!std::strcmp(asked, "--help") || !std::strcmp(asked, "-h") || !std::strcmp(asked, "help")) {
+    print_usage(commands, stdout);
+    return end_of_output();
+  }
+  if (!std::strcmp(asked, "--version")) {
+    std::printf("anyaccel %s (commit %s, driver table %d.%d)\n", ANYACCEL_VERSION, ANYACCEL_COMMIT, AA_ABI_MAJOR,
+                AA_ABI_MINOR);
+    return end_of_output();
+  }
+  for (const Command& command : commands) {
+    if (std::strcmp(asked, command.name) != 0) continue;
+    llm::end_process_when_mapped_file_is_cut();
+    const int result = command.run(argc - 1, argv + 1);
+    close_devices();
+    const bool traced = finish_trace() && layers::all_calls_traced();
+    return result == 0 && !traced ? 1 : result;
+  }
+  std::vector<std::string> names;
+  for (const Command& command : commands) names.emplace_back(command.name);
+  const std::string hint = did_you_mean(asked, names);
+  std::fprintf(stderr, "anyaccel: error: there is no command \"%s\"%s\n\n", asked, hint.c_str());
+  print_usage(commands, stderr);
+  return 2;
+}
+
+}  // namespace anyaccel::cli

@@ -6,7 +6,8 @@
 
 The models are tests/data/models/llama_gqa, and two that are made here: one of GPT-2, whose matrices are stored transposed and
 hold three parts, and one of Phi 3, whose fused matrices are ranges of rows. Each folder has the adapter as PEFT saves it, and
-expected.json: the model, a prompt, and the logits of all its tokens in fp32.
+expected.json: the model, a prompt, and in fp32 the logits of its last tokens, its mean loss and the mean of its last hidden
+states.
 """
 import json
 import os
@@ -44,7 +45,9 @@ def adapter(name, model_name, **settings):
     tuned.eval()
     ids = [(7 * i + 3) % model.config.vocab_size for i in range(11)]
     with torch.no_grad():
-        logits = tuned(torch.tensor([ids])).logits[0]
+        result = tuned(torch.tensor([ids]), labels=torch.tensor([ids]), output_hidden_states=True)
+        logits = result.logits[0]
+        states = result.hidden_states[-1][0]  # after the final norm
     path = os.path.join(folder, name)
     tuned.save_pretrained(path, save_embedding_layers=False)
     os.remove(os.path.join(path, "README.md"))
@@ -53,7 +56,8 @@ def adapter(name, model_name, **settings):
     config["target_modules"] = sorted(config["target_modules"])
     json.dump(config, open(os.path.join(path, "adapter_config.json"), "w"), indent=2)
     with open(os.path.join(path, "expected.json"), "w") as out:
-        json.dump({"model": model_name, "prompt_ids": ids, "logits": [round(x, 6) for x in logits[-3:].flatten().tolist()]}, out)
+        json.dump({"model": model_name, "prompt_ids": ids, "logits": [round(x, 6) for x in logits[-3:].flatten().tolist()],
+                   "mean_loss": result.loss.item(), "mean_state": [round(x, 6) for x in states.mean(0).tolist()]}, out)
 
 
 def main():

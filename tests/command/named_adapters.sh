@@ -1,4 +1,5 @@
-# LoRA adapters that are kept apart: --adapter NAME=DIR and --use-adapter of generate, /adapter of chat, and what is refused.
+# LoRA adapters that are kept apart: --adapter NAME=DIR and --use-adapter of generate, perplexity and embed, /adapter
+# of chat, and what is refused.
 anyaccel=$1
 model=$2/tests/data/models/llama_gqa
 one=one=$2/tests/data/adapters/llama_patterns
@@ -55,4 +56,35 @@ cat "$folder/without" "$folder/with" "$folder/without" | cmp - "$folder/out" || 
 cmp -s "$folder/with" "$folder/without" && fail "/adapter changes nothing"
 printf '/adapter two\n' | chat >"$folder/out" 2>&1 && fail "an unknown adapter is accepted"
 grep -q "expected one of one" "$folder/out" || fail "$(cat "$folder/out")"
+
+# Perplexity and embeddings are those of the adapter that is added to the matrices.
+printf 'ab cd ef gh' >"$folder/text"
+measured() { "$anyaccel" "$command" --model "$model" --dtype fp32 --quiet "$@" 2>"$folder/err" || fail "$*: $(cat "$folder/err")"; }
+same() {  # the numbers on standard input and in the file are the same, but for rounding
+  python3 -c '
+import re, sys
+a, b = ([float(x) for x in re.findall(r"[-+]?[0-9.]+(?:e[-+]?[0-9]+)?", text)] for text in (sys.stdin.read(), open(sys.argv[1]).read()))
+sys.exit(len(a) != len(b) or any(abs(x - y) > 1e-3 * max(1, abs(y)) for x, y in zip(a, b)))' "$1"
+}
+for command in perplexity embed; do
+  text=$folder/text
+  [ "$command" = embed ] && text="--file $folder/text"
+  measured $text --adapter "$one" --adapter "$other" --use-adapter other >"$folder/kept" || fail "$command"
+  measured $text --adapter "${other#other=}" >"$folder/added"
+  measured $text --adapter "$one" --adapter "$other" >"$folder/without"
+  same "$folder/added" <"$folder/kept" || fail "$command: $(cat "$folder/kept" "$folder/added")"
+  same "$folder/without" <"$folder/kept" && fail "$command: the adapter changes nothing"
+done
+command=embed
+measured --text ab --text ab --adapter "$one" --adapter "$other" --use-adapter one --use-adapter "" >"$folder/two"
+[ "$(sort -u "$folder/two" | wc -l)" = 2 ] || fail "embed: one adapter for both texts"
+refused_by() {  # text, arguments...
+  part=$1
+  shift
+  "$anyaccel" "$@" >"$folder/out" 2>&1 && fail "'$*' is accepted"
+  grep -qF -- "$part" "$folder/out" || fail "'$*' does not say '$part': $(cat "$folder/out")"
+}
+refused_by "2 adapters for 1 texts" embed --model "$model" --text a --adapter "$one" --use-adapter one --use-adapter one
+refused_by "expected one" perplexity --model "$model" "$folder/text" --adapter "$one" --use-adapter one --use-adapter one
+refused_by "no --adapter x=DIR is given" perplexity --model "$model" "$folder/text" --adapter "$one" --use-adapter x
 echo "named_adapters: ok"

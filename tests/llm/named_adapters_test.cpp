@@ -12,7 +12,9 @@
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
+#include "anyaccel/llm/embed.h"
 #include "anyaccel/llm/model.h"
+#include "anyaccel/llm/perplexity.h"
 #include "anyaccel/llm/quantize.h"
 #include "anyaccel/llm/session.h"
 #include "anyaccel/llm/text_generation.h"
@@ -194,6 +196,37 @@ TEST(NamedAdapters, GenerationChoosesThemForEachPrompt) {
           << backend << " " << i;
     }
   }
+}
+
+TEST(NamedAdapters, PerplexityAndEmbeddingsAreThoseOfPeft) {
+  const auto expect_those_of = [](const std::string& name, const std::shared_ptr<const Model>& model,
+                                  const std::string& chosen) {
+    const json expected = expected_of_adapters(name);
+    PerplexityOptions options;
+    options.adapter = chosen;
+    const Perplexity found = perplexity(model, prompt_of(name), options);
+    EXPECT_NEAR(std::log(found.value), expected.at("mean_loss").get<double>(), 1e-4) << name;
+    const std::vector<float> state = embed(model, prompt_of(name), Pooling::Mean, chosen);
+    EXPECT_LT(difference(state, expected.at("mean_state").get<std::vector<float>>()), 1e-4f) << name;
+  };
+  const auto model = load("models/llama_gqa", both);
+  for (const std::string& name : both) {
+    expect_those_of(name, model, name);
+    EXPECT_GT(std::abs(std::log(perplexity(model, prompt_of(name)).value) -
+                       expected_of_adapters(name).at("mean_loss").get<double>()),
+              1e-2)
+        << "without the adapter";
+    LoadOptions options;
+    options.adapter = adapter_directory(name);  // added to the matrices
+    expect_those_of(name, load("models/llama_gqa", {}, options), "");
+  }
+  for (const char* name : {"gpt2", "phi3"}) {
+    expect_those_of(name, load(expected_of_adapters(name).at("model").get<std::string>(), {name}), name);
+  }
+  PerplexityOptions options;
+  options.adapter = "other";
+  EXPECT_THROW(perplexity(model, std::vector<int32_t>{1, 2, 3}, options), InvalidArgument);
+  EXPECT_THROW(embed(model, std::vector<int32_t>{1, 2, 3}, Pooling::Last, "other"), InvalidArgument);
 }
 
 TEST(NamedAdapters, WhatCannotBeKeptApartIsRefused) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/session.h"
@@ -17,6 +18,7 @@ struct PerplexityOptions {
   // context, but takes more computation.
   int64_t stride = 0;
   CacheType cache = CacheType::Model;                         // of keys and values
+  std::string adapter;                                        // a name of Model::adapters(); empty: none
   std::function<void(int64_t done, int64_t total)> progress;  // tokens; an exception it throws ends the work
 };
 
@@ -31,7 +33,7 @@ struct Perplexity {
 // first, from all tokens of the window before it. This is the definition of transformers' documentation ("Perplexity of
 // fixed-length models"), with the mean over the tokens and not over windows. `ids`: at least 2, with a BOS if the model
 // expects one. Blocks. Throws InvalidArgument for fewer ids, ids that the model does not have, a window of less than 2
-// or above the model's limit, or a stride that is not in 1 to window - 1; NumericalError if logits are NaN or infinite.
+// or above the model's limit, a stride that is not in 1 to window - 1, or an adapter that the model does not have; NumericalError if logits are NaN or infinite.
 Perplexity perplexity(const std::shared_ptr<const Model>& model, std::span<const int32_t> ids,
                       const PerplexityOptions& options = {});
 

@@ -74,7 +74,7 @@ void add_chat_options(CommandLine& line, ChatArguments& arguments) {
                   "Most tokens of an answer; else the rest of the context")
       .type("N");
   arguments.sampling.add(line);
-  add_adapter_options(line, arguments.adapters, arguments.used_adapters);
+  add_adapter_options(line, arguments.adapters, arguments.used_adapters, "Answer with the adapter of this name");
   line.add_option("--dtype", arguments.dtype, "auto (as in the file where supported), fp32, bf16 or fp16")
       .show_default();
   line.add_option("--context", arguments.context, "Most tokens of the conversation; 0 is the model's own limit")

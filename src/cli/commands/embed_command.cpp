@@ -40,6 +40,7 @@ int run_embed(int argc, char** argv) {
   std::vector<std::string> texts, files;
   std::string pooling = "mean";
   std::string dtype = "auto";
+  std::vector<std::string> adapters, used_adapters;
   llm::LoadOptions load;
   bool unit = false;
   bool no_bos = false;
@@ -51,8 +52,8 @@ int run_embed(int argc, char** argv) {
   line.add_option("--pooling", pooling, "mean, over all tokens, or last, the last token").show_default();
   line.add_flag("--normalize", unit, "Divide each vector by its length");
   line.add_option("--dtype", dtype, "auto, fp32, bf16 or fp16").show_default();
-  line.add_option("--adapter", load.adapter, "Directory with a LoRA adapter of this model, as PEFT stores it")
-      .type("DIR");
+  add_adapter_options(line, adapters, used_adapters,
+                      "Embed with the adapter of this name; several are one for each text");
   line.add_flag("--no-bos", no_bos, "Add no tokens around a text");
   line.add_json_flag(json, "Print one JSON object");
   line.add_quiet_flag("--quiet", quiet, "No messages on standard error");
@@ -63,14 +64,20 @@ int run_embed(int argc, char** argv) {
     for (const std::string& text : texts) check_prompt_text(text, "--text");
     for (const std::string& file : files) texts.push_back(read_prompt_file(file));
     if (texts.empty()) throw UsageError("no text; give one with --text TEXT or --file FILE");
+    apply_adapters(adapters, used_adapters, load);
+    if (used_adapters.size() > 1 && used_adapters.size() != texts.size()) {
+      throw UsageError("--use-adapter gives " + std::to_string(used_adapters.size()) + " adapters for " +
+                       std::to_string(texts.size()) + " texts; expected one for all, or one for each");
+    }
+    used_adapters.resize(texts.size(), used_adapters.empty() ? "" : used_adapters.front());
     get_accelerator();
     const llm::TextGenerator generator = load_generator(model, load, !quiet);
     if (!quiet) print_model_summary(model, "", generator);
     const std::shared_ptr<const llm::Model> shared(std::shared_ptr<void>(), &generator.model());
     JsonValue embeddings = JsonArray();
-    for (const std::string& text : texts) {
-      const std::vector<int32_t> ids = generator.tokenizer()->encode(text, !no_bos);
-      std::vector<float> vector = llm::embed(shared, ids, wanted);
+    for (size_t number = 0; number < texts.size(); ++number) {
+      const std::vector<int32_t> ids = generator.tokenizer()->encode(texts[number], !no_bos);
+      std::vector<float> vector = llm::embed(shared, ids, wanted, used_adapters[number]);
       if (unit) normalize(vector);
       if (json) {
         embeddings.push_back({{"tokens", ids.size()}, {"embedding", vector}});

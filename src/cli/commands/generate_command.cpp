@@ -101,7 +101,8 @@ void add_options(CommandLine& line, Arguments& arguments) {
           "Elements of the cache of keys and values: auto (those of the model), int8 or fp8, half the memory of 16 "
           "bits; see docs/quantization.md")
       .show_default();
-  add_adapter_options(line, arguments.adapters, arguments.used_adapters);
+  add_adapter_options(line, arguments.adapters, arguments.used_adapters,
+                      "Answer with the adapter of this name; several are one for each prompt");
   line.add_option(
           "--draft", arguments.draft,
           "Directory of a small model with the same tokens, which puts tokens forward: the same text, faster; see "

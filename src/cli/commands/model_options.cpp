@@ -43,13 +43,14 @@ llm::CacheType wanted_cache(const std::string& text) {
   throw UsageError("--kv-cache is '" + text + "'; expected auto, int8 or fp8");
 }
 
-void add_adapter_options(CommandLine& line, std::vector<std::string>& adapters, std::vector<std::string>& used) {
+void add_adapter_options(CommandLine& line, std::vector<std::string>& adapters, std::vector<std::string>& used,
+                         const std::string& help) {
   line.add_option("--adapter", adapters,
                   "Directory with a LoRA adapter of this model, as PEFT stores it; as NAME=DIR it is kept apart for "
                   "--use-adapter, and may be given several times; see docs/models.md")
       .type("[NAME=]DIR")
       .one_each();
-  line.add_option("--use-adapter", used, "Answer with the adapter of this name").type("NAME").one_each();
+  line.add_option("--use-adapter", used, help).type("NAME").one_each();
 }
 
 void apply_adapters(const std::vector<std::string>& adapters, const std::vector<std::string>& used,

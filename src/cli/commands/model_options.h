@@ -22,8 +22,9 @@ llm::TextGenerator load_generator(const std::string& path, llm::LoadOptions opti
 // Parses the text of --kv-cache. Throws UsageError.
 llm::CacheType wanted_cache(const std::string& text);
 
-// Adds --adapter and --use-adapter to the command line; several `used` are one for each prompt.
-void add_adapter_options(CommandLine& line, std::vector<std::string>& adapters, std::vector<std::string>& used);
+// Adds --adapter and --use-adapter, which `help` explains, to the command line.
+void add_adapter_options(CommandLine& line, std::vector<std::string>& adapters, std::vector<std::string>& used,
+                         const std::string& help);
 // Reads the texts of --adapter: a directory is added to the model's matrices, NAME=DIR is kept apart. UsageError for two
 // directories without a name, and for a name of --use-adapter that --adapter does not give.
 void apply_adapters(const std::vector<std::string>& adapters, const std::vector<std::string>& used,

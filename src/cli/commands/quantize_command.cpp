@@ -164,6 +164,7 @@ int run_perplexity(int argc, char** argv) {
   std::string text_file;
   std::string activations = "auto";
   std::string dtype = "auto";
+  std::vector<std::string> adapters, used_adapters;
   llm::LoadOptions load;
   Measuring measuring;
   bool json = false;
@@ -174,14 +175,18 @@ int run_perplexity(int argc, char** argv) {
   line.add_option("--activations", activations, "auto, fp32 or bf16; see anyaccel generate --help").show_default();
   line.add_option("--quantize", load.quantize, "Quantize the matrices while they load: " + llm::load_types())
       .type("TYPE");
+  add_adapter_options(line, adapters, used_adapters, "Measure with the adapter of this name");
   measuring.add_options(line);
   line.add_json_flag(json, "Print one JSON object");
   line.add_quiet_flag("--quiet", quiet, "No messages on standard error");
 
   return run_command(line, argc, argv, [&] {
+    apply_adapters(adapters, used_adapters, load);
+    if (used_adapters.size() > 1) throw UsageError("--use-adapter gives several adapters; expected one");
     load.dtype = wanted_dtype(dtype);
     load.activations = wanted_activations(activations);
-    const llm::PerplexityOptions options = measuring.parse();
+    llm::PerplexityOptions options = measuring.parse();
+    if (!used_adapters.empty()) options.adapter = used_adapters.front();
     const llm::Perplexity found = measure(model, load, read_prompt_file(text_file), options, !quiet);
     if (json) {
       print_json(perplexity_json(found));

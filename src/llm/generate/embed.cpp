@@ -2,6 +2,7 @@
 #include "anyaccel/llm/embed.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <string>
@@ -11,7 +12,8 @@
 
 namespace anyaccel::llm {
 
-std::vector<float> embed(const std::shared_ptr<const Model>& model, std::span<const int32_t> ids, Pooling pooling) {
+std::vector<float> embed(const std::shared_ptr<const Model>& model, std::span<const int32_t> ids, Pooling pooling,
+                         std::string_view adapter) {
   constexpr int64_t tokens_at_once = 512;
   const auto count = static_cast<int64_t>(ids.size());
   const int64_t vocabulary = model->config().vocab_size, limit = model->config().max_position_embeddings;
@@ -27,7 +29,9 @@ std::vector<float> embed(const std::shared_ptr<const Model>& model, std::span<co
   SessionOptions options;
   options.context = count;
   options.chunk = tokens_at_once;
+  const std::array<int32_t, 1> chosen = {model->find_adapter(adapter)};
   Session session(model, options);
+  session.set_adapters(chosen);
   const auto width = static_cast<size_t>(model->config().hidden_size);
   std::vector<double> sum(width);
   for (int64_t begin = 0; begin < count; begin += tokens_at_once) {

@@ -2,6 +2,7 @@
 #include "anyaccel/llm/perplexity.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -38,7 +39,9 @@ Perplexity perplexity(const std::shared_ptr<const Model>& model, std::span<const
   SessionOptions session_options;
   session_options.context = std::min(window, count);
   session_options.cache = options.cache;
+  const std::array<int32_t, 1> adapter = {model->find_adapter(options.adapter)};
   Session session(model, session_options);
+  session.set_adapters(adapter);
   double sum = 0;
   double squares = 0;
   int64_t predicted = 0;

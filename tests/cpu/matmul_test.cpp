@@ -285,6 +285,17 @@ TEST_P(MatmulTest, FewRowsAreSeveralPasses) {
   }
 }
 
+// As the results of a token's experts are summed: weights of few columns, whose elements are adjacent.
+TEST_P(MatmulTest, FewColumnsAreSummed) {
+  for (const int64_t k : {2, 8, 64, 65}) {
+    for (const int64_t m : {1, 5}) {
+      Case c{.m = m, .n = 203, .k = k, .w_layout = Layout::Transposed, .bias = k == 8, .residual = Case::Alias};
+      check_linear(c);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 // The sums of a row have one order, whatever rows are computed with it: "linear_by_row" promises it.
 TEST_P(MatmulTest, ARowDoesNotDependOnItsNeighbours) {
   if (device_under_test()) GTEST_SKIP() << "tests the CPU's kernel";

@@ -119,6 +119,30 @@ std::vector<ModelShape> small_shapes() {
   return shapes;
 }
 
+// The directory of every family is complete: it loads without notes, and the model makes text.
+TEST(MakeModel, FamiliesLoadAndGenerate) {
+  ModelShape tiny = find_model_shape("tiny");
+  tiny.vocab_size = 320;
+  for (const ModelShape& shape : family_shapes(tiny)) {
+    SCOPED_TRACE(shape.name);
+    const TemporaryDirectory directory;
+    MakeModelOptions options;
+    uint64_t total = 0;
+    options.progress = [&](uint64_t, uint64_t all) { total = all; };
+    make_model(shape, directory.path(), options);
+    // Two rows of OPT's positions are not used.
+    const uint64_t unused = shape.family == "opt" ? 2 * static_cast<uint64_t>(shape.hidden_size) : 0;
+    EXPECT_EQ(total, (static_cast<uint64_t>(shape.parameters()) + unused) * sizeof(uint16_t));
+    TextGenerator generator = TextGenerator::load(directory.path(), {});
+    EXPECT_EQ(family_name(generator.model().config().family), shape.family);
+    for (const std::string& note : generator.model().notes()) ADD_FAILURE() << note;
+    GenerateOptions generate = generator.default_options();
+    generate.max_new_tokens = 2;
+    generate.ignore_eos = true;
+    EXPECT_EQ(generator.generate(std::vector<std::string>{"Hello"}, generate).completions[0].token_ids.size(), 2u);
+  }
+}
+
 // Removes a file that was just written from the system's page cache. On file systems in memory it stays there.
 void forget_pages(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY);

@@ -11,7 +11,8 @@
 
 namespace anyaccel::llm {
 
-// A named shape. `family` is config.json's model_type: "llama", "mistral", "qwen2", "qwen3" or "mixtral".
+// A named shape. `family` is config.json's model_type, of any family that runs. What the family has no field for does not
+// apply, such as kv_heads in GPT-2, and fields that are 0 here have the family's default.
 struct ModelShape {
   std::string name;
   std::string family;
@@ -25,9 +26,10 @@ struct ModelShape {
   int64_t max_positions = 0;
   double rope_theta = 0;
   double norm_eps = 0;
-  bool tied = false;              // the output matrix is the embedding
-  int64_t experts = 0;            // mixtral: of each layer
-  int64_t experts_per_token = 0;  // mixtral
+  bool tied = false;    // the output matrix is the embedding
+  int64_t experts = 0;  // of each layer, whose inner size is intermediate_size; 0: the family's default, if it has them
+  int64_t experts_per_token = 0;
+  std::string fields = {};  // a JSON object with more fields of config.json; empty: none
 
   // Returns the number of weights; tied ones are counted once.
   int64_t parameters() const;
@@ -36,6 +38,10 @@ struct ModelShape {
 // Returns the shapes "tiny", "stories", "qwen2.5-0.5b", "qwen3-0.6b", "llama-100m", "llama-1b",
 // "llama-8b" and "mixtral-600m", of whose weights a token needs a third.
 const std::vector<ModelShape>& known_model_shapes();
+// Returns a shape for each family and each form in which its layers are computed differently, with the sizes of `like` as
+// far as the family has them, and its own defaults for everything else. Experts are smaller, so that those of a token
+// have about the size of the dense block.
+std::vector<ModelShape> family_shapes(const ModelShape& like);
 // Throws InvalidArgument, which lists the known names, for any other name.
 const ModelShape& find_model_shape(const std::string& name);
 

@@ -200,7 +200,7 @@ class Model {
   // dtype that is not a float type of the ops or that the accelerator does not support; OutOfMemoryError.
   static std::shared_ptr<const Model> load(const std::string& directory, const LoadOptions& options = {});
 
-  // Creates a model of the given shape with random weights on the current device of `accelerator`, without any file:
+  // Creates a model of the given shape, of any family, with random weights on the current device of `accelerator`, without any file:
   // matrices are uniform with mean 0 and standard deviation 0.02, norms 1, biases 0. The same shape, dtype and seed
   // give the same weights on every accelerator, bit for bit; the members of a group get shards of them. Blocks.
   // InvalidArgument for a dtype that the accelerator does not support, or Activations::BF16 for another;

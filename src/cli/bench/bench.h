@@ -26,7 +26,8 @@ struct Result {
 struct Options {
   std::string model;  // a directory or a GGUF file; empty: one is created in a temporary folder and removed
   std::string shape = "llama-1b";
-  int64_t prompt_tokens = 512;  // length of prefill's prompt
+  std::vector<std::string> families;  // that are measured; empty: all
+  int64_t prompt_tokens = 512;        // length of prefill's prompt
   int runs = 5;
   double seconds = 1.0;  // measured for each ceiling
   size_t bytes = size_t{1} << 30;
@@ -84,6 +85,8 @@ void run_allreduce(const Options& options, std::vector<Result>& results);
 // Runs on two cores of this host in separate processes.
 void run_tp(const Options& options, std::vector<Result>& results);
 void run_model(const Options& options, bool decode, bool batches, bool prefill, std::vector<Result>& results);
+// Measures a slice of each family's model of the shape beside Llama's.
+void run_families(const Options& options, std::vector<Result>& results);
 // Measures a named model whose weights are quantized.
 void run_quantized(const Options& options, std::vector<Result>& results);
 

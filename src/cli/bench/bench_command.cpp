@@ -125,6 +125,7 @@ struct Benchmark {
   const char* name;
   // Null for the benchmarks that share a model, which run_model runs.
   void (*run)(const bench::Options& options, std::vector<bench::Result>& results);
+  bool by_default = true;
 };
 
 // The benchmarks in the order in which they run.
@@ -149,7 +150,8 @@ constexpr Benchmark benchmarks[] = {
     {"decode", nullptr},
     {"batches", nullptr},
     {"prefill", nullptr},
-    {"quantized", bench::run_quantized},
+    {"families", bench::run_families, false},
+    {"quantized", bench::run_quantized, false},
 };
 
 }  // namespace
@@ -169,11 +171,14 @@ int run_bench(int argc, char** argv) {
   std::vector<std::string> known;
   std::string list;
   for (const Benchmark& benchmark : benchmarks) list += std::string(" ") + known.emplace_back(benchmark.name);
-  line.add_option("names", names, "which:" + list + " (default: all but quantized)").one_of(known);
+  line.add_option("names", names, "which:" + list + " (default: all but families and quantized)").one_of(known);
   line.add_option("--model", options.model,
                   "model for decode, batches, prefill, tp and quantized (default: one of random weights)")
       .existing_path();
   line.add_option("--shape", options.shape, "shape of the random model (see make-model)").show_default();
+  line.add_option("--family", options.families,
+                  "a family that families measures; give it again for more (default: all)")
+      .one_each();
   line.add_option("--prompt-tokens", options.prompt_tokens, "length of the prompt of prefill and tp")
       .within(1, 1 << 20)
       .show_default();
@@ -204,7 +209,8 @@ int run_bench(int argc, char** argv) {
     };
     try {
       for (const Benchmark& benchmark : benchmarks) {
-        if (benchmark.run && wanted(benchmark.name)) benchmark.run(options, results);
+        if (benchmark.run && (names.empty() ? benchmark.by_default : wanted(benchmark.name)))
+          benchmark.run(options, results);
       }
       if (wanted("decode") || wanted("batches") || wanted("prefill")) {
         bench::run_model(options, wanted("decode"), wanted("batches"), wanted("prefill"), results);

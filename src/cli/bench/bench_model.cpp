@@ -20,53 +20,11 @@
 #include "base/process/process_memory.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/child_process.h"
+#include "cli/bench/model_work.h"
 #include "cli/bench/temporary_model.h"
 
 namespace anyaccel::cli::bench {
 namespace {
-
-// Returns the bytes of weights that one token must read: all except an untied input embedding, of which it reads one
-// row, and of each layer's experts those that compute the token.
-double weight_bytes_per_token(const llm::Model& model) {
-  const llm::ModelWeights& weights = model.weights();
-  auto bytes = static_cast<double>(model.weight_bytes());
-  if (!model.config().tie_word_embeddings) {
-    bytes -= static_cast<double>(weights.embedding.nbytes());
-    bytes += static_cast<double>(weights.embedding.nbytes()) / static_cast<double>(weights.embedding.size(0));
-  }
-  const llm::ExpertsConfig& experts = model.config().experts;
-  for (const llm::LayerWeights& layer : weights.layers) {
-    if (layer.experts.empty()) continue;
-    const llm::ExpertWeights& one = layer.experts.front();
-    bytes -= static_cast<double>(experts.count - experts.per_token) *
-             static_cast<double>(one.gate.nbytes() + one.up.nbytes() + one.down.nbytes());
-  }
-  return bytes;
-}
-
-double cache_bytes_per_position(const llm::Model& model) {
-  const llm::ModelConfig& config = model.config();
-  return 2.0 * static_cast<double>(config.num_hidden_layers * config.num_key_value_heads * config.head_dim) *
-         static_cast<double>(dtype_size(model.dtype()));
-}
-
-// Returns the multiplications and additions for a prompt of n tokens from position 0, with logits of the last token
-// only.
-double prefill_operations(const llm::Model& model, double n) {
-  const llm::ModelConfig& config = model.config();
-  const auto hidden = static_cast<double>(config.hidden_size);
-  const auto heads = static_cast<double>((config.num_attention_heads + config.num_key_value_heads) * config.head_dim);
-  const llm::ExpertsConfig& experts = config.experts;
-  const auto of_experts = static_cast<double>(experts.per_token * experts.inner + experts.shared_inner);
-  double matrices = 0;
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const double inner = config.has_experts(layer) ? of_experts : static_cast<double>(config.intermediate_size);
-    matrices += hidden * (2 * heads + 3 * inner);
-  }
-  const double attention = 4.0 * static_cast<double>(config.num_attention_heads * config.head_dim) * n * (n + 1) / 2 *
-                           static_cast<double>(config.num_hidden_layers);
-  return 2.0 * n * matrices + attention + 2.0 * hidden * static_cast<double>(config.vocab_size);
-}
 
 // Measures tokens of `sequences` prompts at once, and compares each step with the reads that it needs at least.
 void run_decode(const Options& options, const std::shared_ptr<const llm::Model>& model, const std::string& name,

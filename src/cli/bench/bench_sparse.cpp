@@ -14,12 +14,12 @@
 namespace anyaccel::cli::bench {
 namespace {
 
-constexpr int64_t heads = 4, size = 64, block = 16, length = 8192;
+constexpr int64_t head_count = 4, size = 64, block = 16, sequence_length = 8192;
 
 // Returns a configuration with about `per_row` blocks per row, whatever the length: a window, random blocks, and two
 // rows and columns that see everything and are seen by everything (these rows grow with the length).
 ops::BigBirdSparsityConfig configuration(int64_t per_row) {
-  return ops::BigBirdSparsityConfig(heads, block, false, 5, per_row - 9, 2);
+  return ops::BigBirdSparsityConfig(head_count, block, false, 5, per_row - 9, 2);
 }
 
 int64_t blocks_of(const Tensor& layout) {
@@ -45,18 +45,18 @@ void run_sparse(const Options& options, std::vector<Result>& results) {
     accelerator.synchronize();
     return 1e3 * seconds_since(start);
   };
-  constexpr int64_t per_row = length / block / 16;
+  constexpr int64_t per_row = sequence_length / block / 16;
   double at_length = 0;  // milliseconds of a call at `length`
-  for (const int64_t n : {length, 4 * length}) {
+  for (const int64_t n : {sequence_length, 4 * sequence_length}) {
     auto config = configuration(per_row);
     const auto blocks = static_cast<double>(blocks_of(configuration(per_row).make_layout(n)));
-    const double fraction = blocks / static_cast<double>(heads * (n / block) * (n / block));
+    const double fraction = blocks / static_cast<double>(head_count * (n / block) * (n / block));
     const auto attention = library->self_attention(config, "add", "mul", n);
-    const Tensor q = random({1, heads, n, size}, 1), k = random({1, heads, n, size}, 2),
-                 v = random({1, heads, n, size}, 3);
+    const Tensor q = random({1, head_count, n, size}, 1), k = random({1, head_count, n, size}, 2),
+                 v = random({1, head_count, n, size}, 3);
     std::vector<double> sparse, backward, dense, causal;
-    const Tensor dout = random({1, heads, n, size}, 4);
-    if (n == length) {
+    const Tensor dout = random({1, head_count, n, size}, 4);
+    if (n == sequence_length) {
       const Tensor tokens = q.select(0, 0).transpose(0, 1).contiguous(),
                    out = Tensor::empty(tokens.shape(), DType::F32, device);
       std::vector<int32_t> numbers(static_cast<size_t>(n));
@@ -118,7 +118,7 @@ void run_sparse(const Options& options, std::vector<Result>& results) {
         const double time = milliseconds([&] { attention.forward(q, k, v); });
         if (run) sparse.push_back(time);
       }
-      const double before = static_cast<double>(blocks_of(configuration(per_row).make_layout(length)));
+      const double before = static_cast<double>(blocks_of(configuration(per_row).make_layout(sequence_length)));
       Result result{.name = "sparse.forward 32768",
                     .unit = "ms",
                     .ceiling = at_length * blocks / before,

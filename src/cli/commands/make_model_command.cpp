@@ -1,4 +1,5 @@
 // Implements `anyaccel make-model`: writes random weights of a named shape as a Hugging Face directory.
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <iostream>
@@ -17,16 +18,21 @@ namespace anyaccel::cli {
 
 namespace {
 
-std::string shape_names() {
+std::string names_of(const std::vector<llm::ModelShape>& shapes) {
   std::string names;
-  for (const llm::ModelShape& shape : llm::known_model_shapes()) names += (names.empty() ? "" : ", ") + shape.name;
+  for (const llm::ModelShape& shape : shapes) names += (names.empty() ? "" : ", ") + shape.name;
   return names;
 }
 
-std::string nearest_shape(const std::string& asked) {
+std::string nearest(const std::vector<llm::ModelShape>& shapes, const std::string& asked) {
   std::vector<std::string> names;
-  for (const llm::ModelShape& shape : llm::known_model_shapes()) names.push_back(shape.name);
+  for (const llm::ModelShape& shape : shapes) names.push_back(shape.name);
   return did_you_mean(asked, names);
+}
+
+const llm::ModelShape* find(const std::vector<llm::ModelShape>& shapes, const std::string& name) {
+  const auto found = std::ranges::find(shapes, name, &llm::ModelShape::name);
+  return found == shapes.end() ? nullptr : &*found;
 }
 
 }  // namespace
@@ -36,23 +42,34 @@ int run_make_model(int argc, char** argv) {
       "Writes a model with random weights: config.json, generation_config.json, model.safetensors, tokenizer.json",
       "anyaccel make-model");
   std::string shape_name;
+  std::string family;
   std::string directory;
   std::string dtype_text = "bf16";
   std::string seed = "0";
   bool quiet = false;
-  line.add_option("--shape", shape_name, "One of: " + shape_names()).required();
+  line.add_option("--shape", shape_name, "One of: " + names_of(llm::known_model_shapes())).required();
+  line.add_option("--family", family,
+                  "Another family with the sizes of the shape, as far as it has them, such as gemma2");
   line.add_option("--out", directory, "Directory to write to; made when it is not there").required();
   line.add_option("--dtype", dtype_text, "bf16, fp16 or fp32").show_default();
   line.add_option("--seed", seed, "The same seed gives the same weights").type("N").show_default();
   line.add_quiet_flag("--quiet", quiet, "No messages on standard error");
 
   return run_command(line, argc, argv, [&] {
-    const llm::ModelShape* shape = nullptr;
-    for (const llm::ModelShape& known : llm::known_model_shapes()) {
-      if (known.name == shape_name) shape = &known;
+    const llm::ModelShape* shape = find(llm::known_model_shapes(), shape_name);
+    if (shape == nullptr) {
+      throw UsageError("--shape is '" + shape_name + "'; expected one of " + names_of(llm::known_model_shapes()) +
+                       nearest(llm::known_model_shapes(), shape_name));
     }
-    if (shape == nullptr)
-      throw UsageError("--shape is '" + shape_name + "'; expected one of " + shape_names() + nearest_shape(shape_name));
+    std::vector<llm::ModelShape> of_families;
+    if (!family.empty()) {
+      of_families = llm::family_shapes(*shape);
+      shape = find(of_families, family);
+      if (shape == nullptr) {
+        throw UsageError("--family is '" + family + "'; expected one of " + names_of(of_families) +
+                         nearest(of_families, family));
+      }
+    }
     llm::MakeModelOptions options;
     const auto dtype = parse_dtype(dtype_text);
     if (!dtype || !is_op_float(*dtype))

@@ -485,7 +485,11 @@ void DecoderStep::composed_layer(const LayerWeights& layer, size_t index, const 
   const Views& views = views_[current_];
   const bool norms_input = config.norm_place == NormPlace::Before || config.norm_place == NormPlace::Both;
   const auto input_of = [&](const Tensor& weight, const Tensor& bias) {
-    if (!norms_input) return views.hidden;
+    if (!norms_input) {
+      if (views.normed.dtype() == views.hidden.dtype()) return views.hidden;
+      ops_->copy(views.normed, views.hidden);  // rounds
+      return views.normed;
+    }
     const Tensor& normed = config.adds_to_normed ? views.hidden : views.normed;
     norm(normed, views.hidden, weight, bias);
     return normed;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <set>
 #include <span>
 #include <sstream>
 #include <system_error>
@@ -27,42 +28,6 @@ namespace fs = std::filesystem;
 
 // Number of bytes that are generated and written at a time.
 constexpr size_t written_piece_bytes = size_t{4} << 20;
-
-JsonValue config_json(const ModelShape& shape, DType dtype) {
-  const char* architecture = shape.family == "mistral"   ? "MistralForCausalLM"
-                             : shape.family == "mixtral" ? "MixtralForCausalLM"
-                             : shape.family == "qwen2"   ? "Qwen2ForCausalLM"
-                             : shape.family == "qwen3"   ? "Qwen3ForCausalLM"
-                                                         : "LlamaForCausalLM";
-  JsonValue json = {{"architectures", JsonArray{architecture}},
-                    {"model_type", shape.family},
-                    {"vocab_size", shape.vocab_size},
-                    {"hidden_size", shape.hidden_size},
-                    {"intermediate_size", shape.intermediate_size},
-                    {"num_hidden_layers", shape.layers},
-                    {"num_attention_heads", shape.heads},
-                    {"num_key_value_heads", shape.kv_heads},
-                    {"head_dim", shape.head_dim},
-                    {"hidden_act", "silu"},
-                    {"max_position_embeddings", shape.max_positions},
-                    {"rms_norm_eps", shape.norm_eps},
-                    {"rope_theta", shape.rope_theta},
-                    {"tie_word_embeddings", shape.tied},
-                    {"initializer_range", 0.02},
-                    {"bos_token_id", made_up_bos_id},
-                    {"eos_token_id", made_up_eos_id},
-                    {"torch_dtype", dtype_name(dtype)},
-                    {"use_cache", true}};
-  if (shape.family == "llama") {
-    json["attention_bias"] = false;
-    json["mlp_bias"] = false;
-  }
-  if (shape.experts > 0) {
-    json["num_local_experts"] = shape.experts;
-    json["num_experts_per_tok"] = shape.experts_per_token;
-  }
-  return json;
-}
 
 // The folder of a model that is being written. The destructor deletes the files unless the model is complete.
 class Target {
@@ -113,12 +78,22 @@ void fill_constant(std::span<std::byte> piece, size_t count, DType dtype, float 
   }
 }
 
+// Returns the first of the slots that are parts of each tensor of the file.
+std::vector<TensorSlot> file_tensors(const ModelConfig& config) {
+  std::vector<TensorSlot> tensors;
+  std::set<std::string> names;
+  for (TensorSlot& slot : decoder_tensors(config)) {
+    if (names.insert(slot.name).second) tensors.push_back(std::move(slot));
+  }
+  return tensors;
+}
+
 // Writes the weights with only one piece in memory at a time.
 void write_weights(const std::vector<TensorSlot>& slots, const fs::path& path, const MakeModelOptions& options) {
   std::vector<TensorSpec> specs;
   for (const TensorSlot& slot : slots) {
-    const std::span<const int64_t> dims = slot.shape.dims();
-    specs.push_back({slot.name, options.dtype, {dims.begin(), dims.end()}});
+    const Shape shape = slot.file_shape();
+    specs.push_back({slot.name, options.dtype, {shape.dims().begin(), shape.dims().end()}});
   }
   SafetensorsWriter writer(path, std::move(specs), {{"format", "pt"}});
 
@@ -127,13 +102,13 @@ void write_weights(const std::vector<TensorSlot>& slots, const fs::path& path, c
   const size_t piece_values = written_piece_bytes / element;
   std::vector<std::byte> piece(written_piece_bytes);
   for (size_t i = 0; i < slots.size(); ++i) {
-    const auto count = static_cast<uint64_t>(slots[i].shape.numel());
+    const auto count = static_cast<uint64_t>(slots[i].file_shape().numel());
     for (uint64_t first = 0; first < count; first += piece_values) {
       const auto now = static_cast<size_t>(std::min<uint64_t>(piece_values, count - first));
       if (slots[i].kind == TensorKind::Matrix) {
         random.fill(piece.data(), i, first, now);
       } else {
-        fill_constant(piece, now, options.dtype, slots[i].kind == TensorKind::Norm ? 1.0f : 0.0f);
+        fill_constant(piece, now, options.dtype, slots[i].kind == TensorKind::Norm && !slots[i].adds_one ? 1.0f : 0.0f);
       }
       writer.append({piece.data(), now * element});
     }
@@ -144,22 +119,10 @@ void write_weights(const std::vector<TensorSlot>& slots, const fs::path& path, c
 
 }  // namespace
 
-std::string config_text_of_shape(const ModelShape& shape, DType dtype) {
-  return json_text(config_json(shape, dtype), 2) + "\n";
-}
-
-ModelConfig config_of_shape(const ModelShape& shape, DType dtype) {
-  return parse_model_config(config_text_of_shape(shape, dtype), "the configuration of " + shape.name);
-}
-
 int64_t ModelShape::parameters() const {
-  const int64_t q_size = heads * head_dim;
-  const int64_t kv_size = kv_heads * head_dim;
-  int64_t layer = 2 * hidden_size + 2 * hidden_size * q_size + 2 * hidden_size * kv_size;
-  layer += 3 * hidden_size * intermediate_size * std::max<int64_t>(experts, 1) + experts * hidden_size;
-  if (family == "qwen2") layer += q_size + 2 * kv_size;
-  if (family == "qwen3") layer += 2 * head_dim;
-  return layers * layer + (tied ? 1 : 2) * vocab_size * hidden_size + hidden_size;
+  int64_t count = 0;
+  for (const TensorSlot& slot : decoder_tensors(config_of_shape(*this, DType::F32))) count += slot.shape.numel();
+  return count;
 }
 
 const std::vector<ModelShape>& known_model_shapes() {
@@ -203,7 +166,7 @@ void make_model(const ModelShape& shape, const std::string& directory, const Mak
   Target files(directory);
 
   const ModelConfig config = config_of_shape(shape, options.dtype);
-  write_weights(decoder_tensors(config), files.file("model.safetensors"), options);
+  write_weights(file_tensors(config), files.file("model.safetensors"), options);
 
   std::ostringstream tokenizer;
   write_made_up_tokenizer(tokenizer, shape.vocab_size);

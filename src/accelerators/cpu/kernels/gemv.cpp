@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "accelerators/cpu/kernels/matmul_args.h"
 #include "accelerators/cpu/kernels/matmul_inner.h"
@@ -384,6 +385,41 @@ Input read_x(Type type, const Matmul& args, DType weights) {
   return {weights, data, stride};
 }
 
+// Most columns of w for which whole columns are summed rather than rows multiplied.
+constexpr int64_t kMostSummed = 64;
+
+// The same where the elements of a column of w are adjacent: sums the columns, each times a number of x. This is how the
+// results of a token's experts are summed, of which there are few.
+inline void sum_columns(const float* w, int64_t column_stride, int64_t rows, const Activations<float>& x, float* out,
+                        int64_t out_stride) {
+  constexpr int kVectors = 4;
+  for (int64_t m = 0; m < x.rows; ++m) {
+    const float* const factors = x.data + m * x.stride;
+    float* const to = out + m * out_stride;
+    int64_t r = 0;
+    for (; r + kVectors * kLanes <= rows; r += kVectors * kLanes) {
+      FloatVec acc[kVectors];
+      AA_UNROLL for (int i = 0; i < kVectors; ++i) acc[i] = hn::Zero(kFloats);
+      for (int64_t k = 0; k < x.k; ++k) {
+        const FloatVec factor = hn::Set(kFloats, factors[k]);
+        const float* const column = w + k * column_stride + r;
+        AA_UNROLL for (int i = 0; i < kVectors; ++i) {
+          acc[i] = hn::MulAdd(factor, hn::LoadU(kFloats, column + i * kLanes), acc[i]);
+        }
+      }
+      AA_UNROLL for (int i = 0; i < kVectors; ++i) hn::StoreU(acc[i], kFloats, to + r + i * kLanes);
+    }
+    for (; r < rows; r += kLanes) {
+      const int64_t count = std::min<int64_t>(rows - r, kLanes);
+      FloatVec acc = hn::Zero(kFloats);
+      for (int64_t k = 0; k < x.k; ++k) {
+        acc = hn::MulAdd(hn::Set(kFloats, factors[k]), load_part(w + k * column_stride + r, count), acc);
+      }
+      store_part(acc, to + r, count);
+    }
+  }
+}
+
 // The same for any strides of w: where the elements of a row lie apart, rows are gathered first.
 template <class Type>
 void multiply(Type type, const Matmul& args, Input& input, const Matrix& w, int64_t begin, int64_t rows, float* out) {
@@ -393,6 +429,9 @@ void multiply(Type type, const Matmul& args, Input& input, const Matrix& w, int6
   const auto* first = static_cast<const Raw*>(w.at(begin, 0));
   if (w.column_stride == 1 || args.k <= 1) {
     return multiply_rows(type, first, w.row_stride, rows, x, out, rows);
+  }
+  if constexpr (std::is_same_v<Type, F32Type>) {
+    if (w.row_stride == 1 && args.k <= kMostSummed) return sum_columns(first, w.column_stride, rows, x, out, rows);
   }
   auto* gathered = scratch<Raw>(Scratch::Row1, static_cast<size_t>(kStreamsOfOneRow * args.k));
   for (int64_t r = 0; r < rows; r += kStreamsOfOneRow) {

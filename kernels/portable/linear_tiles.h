@@ -11,13 +11,8 @@ AA_FN aa_tile aa_tile_product(const int rows, AA_IN(aa_x_type) x, aa_linear_x xs
                               aa_linear_part part, aa_i64 n, AA_LOCAL float* scratch, aa_i32 id) {
   const aa_i32 lane = id & (AA_LANES - 1);
   const aa_i64 wide_end = part.contiguous ? xs.k & ~(aa_i64)(AA_LANES * AA_WIDE - 1) : 0;
-  aa_i64 x_at[AA_TILE_M];
-  aa_i64 w_at[AA_TILE_N];
-  aa_running running[AA_TILE_M * AA_TILE_N];
+  AA_TILE_BEGIN(rows, xs, m, part, n);
   aa_tile tile;
-  AA_PRAGMA_UNROLL for (int i = 0; i < rows; ++i) x_at[i] = (m + i < xs.m ? m + i : xs.m - 1) * xs.row;
-  AA_PRAGMA_UNROLL for (int j = 0; j < AA_TILE_N; ++j) w_at[j] = (n + j < part.n ? n + j : part.n - 1) * part.w_row;
-  AA_PRAGMA_UNROLL for (int i = 0; i < rows * AA_TILE_N; ++i) running[i] = aa_running_zero;
 
   for (aa_i64 k = lane * AA_WIDE; k < wide_end; k += AA_LANES * AA_WIDE) {
     aa_wide a[AA_TILE_M];
@@ -52,11 +47,7 @@ AA_FN void aa_linear_tiles(const int rows, AA_OUT(void) out, AA_IN(aa_x_type) x,
   for (aa_i64 n = n0; n < n0 + xs.tiles * AA_TILE_N; n += AA_TILE_N) {
     for (aa_i64 m = m0; m < m_end; m += rows) {
       const aa_tile tile = aa_tile_product(rows, x, xs, m, w, part, n, scratch, id);
-      AA_FINISH_UNROLL for (int i = 0; i < rows * AA_TILE_N; ++i) {
-        const aa_i64 mi = m + i / AA_TILE_N;
-        const aa_i64 ni = n + i % AA_TILE_N;
-        if (aa_stores(i, id, mi, m_end, ni, part.n)) aa_finish(tile.v[i], out, bias, part, residual, res, mi, ni);
-      }
+      aa_finish_tile(rows, tile, out, bias, residual, part, res, m, m_end, n, id);
     }
   }
 }

@@ -31,13 +31,8 @@ AA_FN aa_i32 aa_in_block(aa_i64 k) { return (aa_i32)(k & (AA_BLOCK_VALUES - 1));
 // `rows` is a constant, and `plain` where that pays (aa_is_plain). Every lane gets the sums.
 AA_FN aa_tile aa_quantized_product(const int rows, const int plain, AA_IN(void) x, aa_i32 x_dtype, aa_linear_x xs, aa_i64 m,
                                    AA_IN(aa_u8) w, aa_linear_part part, aa_i64 n, AA_LOCAL float* scratch, aa_i32 id) {
-  aa_i64 x_at[AA_TILE_M];
-  aa_i64 w_at[AA_TILE_N];
-  aa_running running[AA_TILE_M * AA_TILE_N];
+  AA_TILE_BEGIN(rows, xs, m, part, n);
   aa_tile tile;
-  AA_PRAGMA_UNROLL for (int i = 0; i < rows; ++i) x_at[i] = (m + i < xs.m ? m + i : xs.m - 1) * xs.row;
-  AA_PRAGMA_UNROLL for (int j = 0; j < AA_TILE_N; ++j) w_at[j] = (n + j < part.n ? n + j : part.n - 1) * part.w_row;
-  AA_PRAGMA_UNROLL for (int i = 0; i < rows * AA_TILE_N; ++i) running[i] = aa_running_zero;
 #if AA_LANES == 1
   aa_i64 block = 0;
   for (aa_i64 k0 = 0; k0 < xs.k; k0 += AA_BLOCK_VALUES) {
@@ -139,11 +134,7 @@ AA_FN void aa_quantized_tiles(AA_OUT(void) out, AA_IN(void) x, aa_i32 x_dtype, A
     for (aa_i64 m = m0; m < m_end; m += AA_TILE_M) {
       const aa_tile tile =
           aa_quantized_product(AA_TILE_M, aa_is_plain(x_dtype, xs), x, x_dtype, xs, m, w, part, n, scratch, id);
-      AA_FINISH_UNROLL for (int i = 0; i < AA_TILE_M * AA_TILE_N; ++i) {
-        const aa_i64 mi = m + i / AA_TILE_N;
-        const aa_i64 ni = n + i % AA_TILE_N;
-        if (aa_stores(i, id, mi, m_end, ni, part.n)) aa_finish(tile.v[i], out, bias, part, residual, res, mi, ni);
-      }
+      aa_finish_tile(AA_TILE_M, tile, out, bias, residual, part, res, m, m_end, n, id);
     }
   }
 }
@@ -163,9 +154,7 @@ AA_KERNEL(AA_NAME_BLOCK(quantized_rows1), AA_GROUP_SIZE)(AA_QUANTIZED_PARAMETERS
   } else {
     tile = aa_quantized_product(1, 0, x, x_dtype, xs, 0, w, part, n, scratch, id);
   }
-  AA_FINISH_UNROLL for (int j = 0; j < AA_TILE_N; ++j) {
-    if (aa_stores(j, id, 0, 1, n + j, part.n)) aa_finish(tile.v[j], out, bias, part, residual, res, 0, n + j);
-  }
+  aa_finish_tile(1, tile, out, bias, residual, part, res, 0, 1, n, id);
 }
 AA_REGISTER(AA_NAME_BLOCK(quantized_rows1), AA_GROUP_SIZE)
 

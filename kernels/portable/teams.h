@@ -43,4 +43,24 @@ AA_FN int aa_stores(int i, aa_i32 id, aa_i64 m, aa_i64 m_end, aa_i64 n, aa_i64 n
   return (i & (AA_LANES - 1)) == (id & (AA_LANES - 1)) && m < m_end && n < n_end;
 }
 
+// Declares the elements of x and w at which the rows of a tile begin, x_at and w_at, and its sums, `running`: of rows m and
+// following of x, `rows` of them (a constant), and rows n and following of w. What lies beyond the last row repeats it.
+#define AA_TILE_BEGIN(rows, xs, m, part, n)                                                                       \
+  aa_i64 x_at[AA_TILE_M];                                                                                         \
+  aa_i64 w_at[AA_TILE_N];                                                                                         \
+  aa_running running[AA_TILE_M * AA_TILE_N];                                                                      \
+  AA_PRAGMA_UNROLL for (int i = 0; i < rows; ++i) x_at[i] = (m + i < xs.m ? m + i : xs.m - 1) * xs.row;           \
+  AA_PRAGMA_UNROLL for (int j = 0; j < AA_TILE_N; ++j) w_at[j] = (n + j < part.n ? n + j : part.n - 1) * part.w_row; \
+  AA_PRAGMA_UNROLL for (int i = 0; i < rows * AA_TILE_N; ++i) running[i] = aa_running_zero
+
+// Stores a tile of `rows` (a constant) rows of x, with bias and residual.
+AA_FN void aa_finish_tile(const int rows, aa_tile tile, AA_OUT(void) out, AA_IN(void) bias, AA_IN(void) residual,
+                          aa_linear_part part, aa_linear_residual res, aa_i64 m, aa_i64 m_end, aa_i64 n, aa_i32 id) {
+  AA_FINISH_UNROLL for (int i = 0; i < rows * AA_TILE_N; ++i) {
+    const aa_i64 mi = m + i / AA_TILE_N;
+    const aa_i64 ni = n + i % AA_TILE_N;
+    if (aa_stores(i, id, mi, m_end, ni, part.n)) aa_finish(tile.v[i], out, bias, part, residual, res, mi, ni);
+  }
+}
+
 #endif  // ANYACCEL_KERNELS_TEAMS_H_

@@ -191,9 +191,12 @@ TEST(TensorParallelModel, RanksLoadTheirSlices) {
           expect_slices(*part, *whole);
           EXPECT_EQ(part->config().num_attention_heads, whole->config().num_attention_heads);
           EXPECT_LT(part->weight_bytes(), whole->weight_bytes());
-          // Only norms and biases, which are fp32, are copied: columns of o and down too are used from the file.
           if (dtype == DType::BF16 && whole->mapped_bytes() > 0) {
-            EXPECT_LE(part->weight_bytes() - part->mapped_bytes(), whole->weight_bytes() - whole->mapped_bytes());
+            EXPECT_GT(part->mapped_bytes(), 0u);
+            // Only norms and biases, which are fp32, are copied: the CPU uses columns of o and down too from the file.
+            if (get_accelerator()->name() == "cpu") {
+              EXPECT_LE(part->weight_bytes() - part->mapped_bytes(), whole->weight_bytes() - whole->mapped_bytes());
+            }
           }
           if (dtype == DType::F32) {
             EXPECT_EQ(part->mapped_bytes(), 0u);

@@ -19,6 +19,7 @@
 #include "accelerators/cpu/topology.h"
 #include "anyaccel/error.h"
 #include "anyaccel/format_bytes.h"
+#include "base/process/shareable_memory.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -168,7 +169,8 @@ void* allocate(size_t bytes, int32_t kind, int numa_node) {
   } else {
     // A direct read is split into few, long pieces of memory this way: a disk reads into huge pages at three times the
     // rate of 4 KiB ones.
-    pointer = map_huge_aligned(page_round(bytes));
+    if (kind == AA_MEMORY_DEVICE) pointer = ShareableMemory::instance().allocate(bytes);
+    if (pointer == nullptr) pointer = map_huge_aligned(page_round(bytes));
   }
   if (!pointer) {
     throw OutOfMemoryError(
@@ -196,7 +198,7 @@ void release(void* pointer, size_t bytes, int32_t kind) noexcept {
     forget(pointer);
   }
   if (kind == AA_MEMORY_PINNED || bytes >= huge_page) {
-    munmap(pointer, page_round(bytes));
+    if (!ShareableMemory::instance().release(pointer, bytes)) munmap(pointer, page_round(bytes));
   } else {
     std::free(pointer);
   }

@@ -17,7 +17,7 @@ namespace anyaccel::cpu {
 
 inline constexpr size_t memory_alignment = 256;
 
-// Uninitialized (new pages are zero). From 2 MiB on, mapped pages on a huge-page boundary that ask for huge pages; pages
+// Uninitialized (new pages are zero). Device memory from 2 MiB on is ShareableMemory, once that has been started. From 2 MiB on, mapped pages on a huge-page boundary that ask for huge pages; pages
 // are backed when first touched. `numa_node` < 0: wherever the touching thread runs. Throws OutOfMemoryError, which names the
 // limit. Costs some tens of microseconds from 2 MiB on, or where memory is pinned, for reading the limits.
 void* allocate(size_t bytes, int32_t kind, int numa_node);

@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "anyaccel/accelerator.h"
 #include "anyaccel/comm/process_group.h"
 #include "anyaccel/error.h"
 #include "cli/bench/bench.h"
@@ -41,15 +42,15 @@ class Rank {
  public:
   explicit Rank(std::shared_ptr<comm::ProcessGroup> group) : group_(std::move(group)) {}
 
-  // Returns the microseconds of one operation: "barrier", "private" or "shared" (of tensors that every rank has just
-  // written).
+  // Returns the microseconds of one operation: "barrier", "private" (of memory of the program's own, which is copied) or
+  // "shared" (of tensors of the accelerator, which every rank has just written, and which the others have mapped).
   double measure(const std::string& kind, size_t bytes) {
     const bool is_barrier = kind == "barrier";
     const bool is_shared = kind == "shared";
     const auto count = static_cast<int64_t>(bytes / sizeof(float));
     Tensor tensor;
     if (!is_barrier) {
-      tensor = is_shared ? group_->shared_tensor({count}, DType::F32) : Tensor::empty({count}, DType::F32, Device{});
+      tensor = Tensor::empty({count}, DType::F32, is_shared ? get_accelerator()->device(0) : Device{});
     }
     double best = 1e9;
     for (int repeat = 0; repeat < repeats_of(bytes); ++repeat) {

@@ -79,10 +79,10 @@ void wait_for(int fd, short events, const Exchange::Check& check) {
 
 Exchange::Exchange(const Membership& membership, const Check& check)
     : rank_(membership.rank), size_(membership.size), names_(membership.names) {
-  // Descriptors needed: one connection (member 0 has one to every member, and a listener), this member's memory and
-  // process and those of one other member during the exchange, and the processes of all others.
+  // Descriptors needed: one connection (member 0 has one to every member, and a listener), this member's parcel and that of
+  // one other member during the exchange, this process's tensors, and the processes of all others.
   const auto others = static_cast<size_t>(size_ - 1);
-  const std::string room = make_room_for_files((rank_ == 0 ? others + 1 : 1) + 2 + Parcel::kMostFds + others);
+  const std::string room = make_room_for_files((rank_ == 0 ? others + 1 : 1) + 1 + 2 * Parcel::kMostFds + others);
   if (!room.empty()) {
     throw CommunicationError("no shared memory can be made with the " + std::to_string(others) +
                              " other ranks of this host: " + room);

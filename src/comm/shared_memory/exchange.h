@@ -19,7 +19,7 @@ struct Parcel {
   std::vector<FileDescriptor> fds;
 
   static constexpr size_t kMostBytes = 4096;
-  static constexpr size_t kMostFds = 2;
+  static constexpr size_t kMostFds = 3;
 };
 
 class Exchange {

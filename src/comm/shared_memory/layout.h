@@ -15,7 +15,7 @@
 namespace anyaccel::comm::shm {
 
 inline constexpr uint64_t kMagic = 0x6d656d736c636361;  // "accl", "smem"
-inline constexpr uint32_t kLayoutVersion = 1;
+inline constexpr uint32_t kLayoutVersion = 2;
 inline constexpr int kMostRanks = 4096;
 
 // Bytes of data stored next to an operation's number: together they fill two cache lines, which processors fetch
@@ -59,6 +59,7 @@ struct Header {
   char secret[32];
   ProcessIdentity process;
   uint64_t cores[16];  // the cores on which the member may run, as bits
+  uint64_t tensors;    // bytes of its ShareableMemory; 0: it has none
 
   alignas(64) std::atomic<State> state;
   char reason[1024];  // the reason, once state is Failed

@@ -4,7 +4,8 @@
 //   up to one_phase_bytes()  everyone writes its slot, waits once, and reduces all slots into its own memory
 //   beyond                   in chunks: everyone writes its slot, reduces its slice of all slots into all slots, and
 //                            reads its slot
-//   in blocks of share()     everyone reduces its slice of all blocks into all blocks
+//   in memory that all map   everyone reduces its slice of all members' memory into all of it: blocks of share(), and
+//                            tensors of the CPU accelerator, which are ShareableMemory
 //
 // Every element is combined in rank order, so that all methods give identical bits.
 #include <algorithm>
@@ -42,14 +43,15 @@ void add_few(float* data, const void* const* sources, int size, int64_t count) {
 // An array in chunks, each in slices that belong to the members.
 struct ReducePort : ChunkPort {
   // The result goes to `root`, or everywhere for -1.
-  ReducePort(SharedMemoryGroup& g, const Operation& o, void* d, const BlockPlace& p, int r, const void** s, void** t)
+  ReducePort(SharedMemoryGroup& g, const Operation& o, void* d, BlockPlace* p, int r, const void** s, void** t)
       : ChunkPort(g, o, chunk_count(o)),
         rank(g.rank()),
         size(g.size()),
         root(r),
         item(dtype_size(o.dtype)),
         data(static_cast<char*>(d)),
-        place(p),
+        places(p),
+        place(p[g.rank()]),
         sources(s),
         targets(t) {}
 
@@ -73,7 +75,8 @@ struct ReducePort : ChunkPort {
             slice.count};
   }
 
-  // Returns true if all members have their memory at the same offset of a block: then it has only opened the operation.
+  // Returns true if all members have their memory where the others have mapped it: then it has only opened the operation,
+  // and knows their places.
   bool open_and_compare() {
     if (place.block == 0) fill(0);
     open(&place, sizeof(place));
@@ -82,15 +85,15 @@ struct ReducePort : ChunkPort {
     bool none = place.block == 0;
     for (int member = 0; member < size; ++member) {
       if (member == rank) continue;
-      BlockPlace theirs;
+      BlockPlace& theirs = places[member];
       std::memcpy(&theirs, group_.payload(member), sizeof(theirs));
-      same = same && theirs == place;
+      same = same && theirs.goes_with(place);
       none = none && theirs.block == 0;
     }
     if (none) return false;
     if (same) return true;
-    // A member whose memory is in a block skipped its slot because all members might have theirs there; it fills the
-    // slot now.
+    // A member whose memory the others have mapped skipped its slot because theirs might be mapped too; it fills the slot
+    // now.
     if (place.block != 0) fill(0);
     await(publish());
     return false;
@@ -126,6 +129,7 @@ struct ReducePort : ChunkPort {
   int rank, size, root;
   size_t item;
   char* data;
+  BlockPlace* places;  // by rank
   const BlockPlace place;
   const void** sources;
   void** targets;
@@ -157,19 +161,18 @@ void SharedMemoryCommunicator::all_reduce(void* data, int64_t count, DType dtype
         });
     return;
   }
-  const BlockPlace place = place_of(data, bytes);
-  ReducePort port(group_, operation, data, place, -1, sources(), targets());
-  if (port.open_and_compare()) return reduce_in_blocks(place, operation);
+  places_[static_cast<size_t>(rank_)] = place_of(data, bytes);
+  ReducePort port(group_, operation, data, places_.data(), -1, sources(), targets());
+  if (port.open_and_compare()) return reduce_in_place(operation);
+  copied_bytes_ += bytes;
   two_phase(port, ReducePort::chunk_count(operation));
 }
 
-void SharedMemoryCommunicator::reduce_in_blocks(const BlockPlace& place, const Operation& operation) {
-  const auto block =
-      std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& b) { return b.number == place.block; });
+void SharedMemoryCommunicator::reduce_in_place(const Operation& operation) {
   const size_t item = dtype_size(operation.dtype);
   const Slice slice = slice_of(static_cast<int64_t>(operation.count), rank_, size_, item);
   for (int r = 0; r < size_; ++r) {
-    char* const at = block->members[static_cast<size_t>(r)] + place.offset + static_cast<size_t>(slice.begin) * item;
+    char* const at = mapped(r, places_[static_cast<size_t>(r)]) + static_cast<size_t>(slice.begin) * item;
     sources()[r] = targets()[r] = at;
   }
   if (slice.count > 0) {
@@ -184,7 +187,8 @@ void SharedMemoryCommunicator::reduce(void* data, int64_t count, DType dtype, Re
   if (size_ == 1) return;
   const size_t bytes = static_cast<size_t>(count) * dtype_size(dtype);
   if (bytes > one_phase_bytes(size_)) {
-    ReducePort port(group_, operation, data, {}, root, sources(), targets());
+    places_[static_cast<size_t>(rank_)] = {};
+    ReducePort port(group_, operation, data, places_.data(), root, sources(), targets());
     port.open_and_compare();
     return two_phase(port, ReducePort::chunk_count(operation));
   }

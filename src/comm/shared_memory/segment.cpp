@@ -14,6 +14,7 @@
 
 #include "anyaccel/error.h"
 #include "base/files/open_files.h"
+#include "base/process/shareable_memory.h"
 
 namespace anyaccel::comm::shm {
 namespace {
@@ -38,8 +39,8 @@ std::shared_ptr<Mapping> map_file(int fd, const struct stat& file) {
   std::weak_ptr<Mapping>& known = mappings[{file.st_dev, file.st_ino}];
   if (auto mapping = known.lock()) return mapping;
   const auto bytes = static_cast<size_t>(file.st_size);
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (data == MAP_FAILED) {
+  void* data = ShareableMemory::map(fd, bytes);
+  if (data == nullptr) {
     throw OutOfMemoryError("cannot map " + std::to_string(bytes) + " bytes of shared memory: " + std::strerror(errno),
                            errno);
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "anyaccel/error.h"
+#include "base/process/shareable_memory.h"
 #include "comm/shared_memory/chunk_port.h"
 #include "comm/shared_memory/exchange_chunks.h"
 #include "comm/shared_memory/pipeline.h"
@@ -18,7 +19,8 @@ SharedMemoryCommunicator::SharedMemoryCommunicator(const Membership& membership)
       rank_(group_.rank()),
       size_(group_.size()),
       sources_(static_cast<size_t>(size_)),
-      targets_(static_cast<size_t>(size_)) {}
+      targets_(static_cast<size_t>(size_)),
+      places_(static_cast<size_t>(size_)) {}
 
 const std::string& SharedMemoryCommunicator::name() const noexcept {
   static const std::string name = "shm";
@@ -165,6 +167,10 @@ SharedBlock SharedMemoryCommunicator::share(size_t bytes) {
 
 BlockPlace SharedMemoryCommunicator::place_of(const void* data, size_t bytes) const noexcept {
   const auto* const at = static_cast<const char*>(data);
+  if (const std::vector<char*>& tensors = group_.tensors();
+      !tensors.empty() && ShareableMemory::instance().contains(data, bytes)) {
+    return {BlockPlace::kTensors, static_cast<uint64_t>(at - tensors[static_cast<size_t>(rank_)])};
+  }
   for (const Block& block : blocks_) {
     const char* const begin = block.members[static_cast<size_t>(rank_)];
     if (at < begin || at >= begin + block.bytes || block.bytes - static_cast<size_t>(at - begin) < bytes) continue;
@@ -172,6 +178,14 @@ BlockPlace SharedMemoryCommunicator::place_of(const void* data, size_t bytes) co
     return {block.number, static_cast<uint64_t>(at - begin)};
   }
   return {};
+}
+
+char* SharedMemoryCommunicator::mapped(int member, const BlockPlace& place) const noexcept {
+  const auto index = static_cast<size_t>(member);
+  if (place.block == BlockPlace::kTensors) return group_.tensors()[index] + place.offset;
+  const auto block =
+      std::find_if(blocks_.begin(), blocks_.end(), [&](const Block& b) { return b.number == place.block; });
+  return block->members[index] + place.offset;
 }
 
 uint64_t SharedMemoryCommunicator::checked_bytes(size_t bytes, size_t parts) const {

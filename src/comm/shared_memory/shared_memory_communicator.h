@@ -9,12 +9,17 @@
 
 namespace anyaccel::comm::shm {
 
-// The position of memory in a block of share(); sent when an operation is opened. Blocks are numbered from 1, in the
-// same way on every member.
+// The position of memory that all members have mapped; sent when an operation is opened.
 struct BlockPlace {
-  uint64_t block = 0;  // 0: in none
+  // In the member's ShareableMemory.
+  static constexpr uint64_t kTensors = ~uint64_t{0};
+
+  uint64_t block = 0;  // 0: in none; kTensors; or the number of a block of share(), from 1, the same on every member
   uint64_t offset = 0;
-  friend bool operator==(const BlockPlace&, const BlockPlace&) = default;
+  // Returns whether members with these places can combine them in place. Those of a block lie at one offset.
+  bool goes_with(const BlockPlace& other) const noexcept {
+    return block == other.block && (block == kTensors || offset == other.offset);
+  }
 };
 
 class SharedMemoryCommunicator final : public HostCommunicator {
@@ -39,6 +44,9 @@ class SharedMemoryCommunicator final : public HostCommunicator {
 
   SharedBlock share(size_t bytes) override;
   void abort(const std::string& why) noexcept override { group_.abort(why); }
+  // Bytes of this member's all_reduce() calls that were copied through the slots, since they could not be combined in
+  // place.
+  uint64_t copied_bytes() const noexcept { return copied_bytes_; }
 
  private:
   // A block that is still in use here.
@@ -50,7 +58,10 @@ class SharedMemoryCommunicator final : public HostCommunicator {
   };
 
   BlockPlace place_of(const void* data, size_t bytes) const noexcept;
-  void reduce_in_blocks(const BlockPlace& place, const Operation& operation);
+  // Returns where the memory that a member has at `place` is mapped here.
+  char* mapped(int member, const BlockPlace& place) const noexcept;
+  // Combines the members' memory where it is. `places_` has its places.
+  void reduce_in_place(const Operation& operation);
 
   uint64_t checked_bytes(size_t bytes, size_t parts) const;
   uint64_t checked_count(int64_t count, DType dtype, ReduceOp op) const;
@@ -65,8 +76,10 @@ class SharedMemoryCommunicator final : public HostCommunicator {
   const int size_;
   std::vector<const void*> sources_;
   std::vector<void*> targets_;
+  std::vector<BlockPlace> places_;  // of the operation, by rank
   std::vector<Block> blocks_;
   uint64_t blocks_made_ = 0;
+  uint64_t copied_bytes_ = 0;
 };
 
 }  // namespace anyaccel::comm::shm

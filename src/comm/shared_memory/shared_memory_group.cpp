@@ -1,13 +1,17 @@
 // Creates a group, shares blocks and handles failures. Waiting is in group_wait.cpp.
 #include "comm/shared_memory/shared_memory_group.h"
 
+#include <fcntl.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstdio>
 
 #include "anyaccel/error.h"
+#include "base/files/open_files.h"
+#include "base/process/shareable_memory.h"
 
 namespace anyaccel::comm::shm {
 namespace {
@@ -37,6 +41,7 @@ SharedMemoryGroup::SharedMemoryGroup(Membership membership)
       processes_(static_cast<size_t>(size_)) {
   activity_ = "making the group's shared memory";
   exchange_ = std::make_unique<Exchange>(membership_, [this] { check_job(); });
+  if (size_ > 1) ShareableMemory::instance().start();
   Segment segment = create_segment("anyaccel-group", layout_.bytes(), false);
   auto* header = new (segment.mapping->data()) Header{};
   fill_header(*header);
@@ -59,7 +64,14 @@ void SharedMemoryGroup::join(FileDescriptor segment) {
   Parcel own;
   own.bytes.assign(reinterpret_cast<const char*>(&header), offsetof(Header, state));
   own.fds.push_back(std::move(segment));
+  if (header.tensors != 0) {
+    FileDescriptor tensors(fcntl(ShareableMemory::instance().file(), F_DUPFD_CLOEXEC, 0));
+    if (!tensors) throw CommunicationError("cannot share the memory of tensors: " + system_error_text(errno));
+    own.fds.push_back(std::move(tensors));
+  }
   if (FileDescriptor pidfd = open_own_pidfd()) own.fds.push_back(std::move(pidfd));
+  tensors_.assign(static_cast<size_t>(size_), nullptr);
+  tensors_[static_cast<size_t>(rank_)] = ShareableMemory::instance().data();
   exchange_->all_gather(std::move(own), until_time_is_up([this] { check_job(); }), [this](int peer, Parcel parcel) {
     check_member(peer, parcel);
     members_[static_cast<size_t>(peer)] =
@@ -69,9 +81,12 @@ void SharedMemoryGroup::join(FileDescriptor segment) {
         std::memcmp(&theirs, parcel.bytes.data(), parcel.bytes.size()) != 0) {
       throw CommunicationError("the shared memory of " + name_of(peer) + " is not what it announced");
     }
-    FileDescriptor pidfd = parcel.fds.size() > 1 ? std::move(parcel.fds[1]) : FileDescriptor();
+    const size_t before_pidfd = theirs.tensors != 0 ? 2 : 1;
+    if (theirs.tensors != 0) map_tensors(peer, theirs, parcel.fds[1]);
+    FileDescriptor pidfd = parcel.fds.size() > before_pidfd ? std::move(parcel.fds[before_pidfd]) : FileDescriptor();
     processes_[static_cast<size_t>(peer)] = PeerProcess(theirs.process, std::move(pidfd));
   });
+  if (std::ranges::count(tensors_, nullptr) > 0) tensors_.clear();
   compare_cores();
   clear_activity();
   open({}, nullptr, 0);  // a barrier: everyone has mapped everything
@@ -104,6 +119,7 @@ void SharedMemoryGroup::fill_header(Header& header) const {
   header.bytes = layout_.bytes();
   exchange_->secret().copy(header.secret, sizeof(header.secret));
   header.process = own_identity();
+  header.tensors = size_ > 1 ? ShareableMemory::instance().bytes() : 0;
   cpu_set_t cores;
   CPU_ZERO(&cores);
   if (sched_getaffinity(0, sizeof(cores), &cores) == 0) {
@@ -112,13 +128,23 @@ void SharedMemoryGroup::fill_header(Header& header) const {
   }
 }
 
+void SharedMemoryGroup::map_tensors(int member, const Header& header, const FileDescriptor& file) {
+  char*& data = tensors_[static_cast<size_t>(member)];
+  if (header.process == own_identity()) {  // ranks that are threads of this process
+    data = ShareableMemory::instance().data();
+    return;
+  }
+  tensor_mappings_.push_back(map_segment(file.get(), header.tensors, name_of(member)));
+  data = tensor_mappings_.back()->data();
+}
+
 void SharedMemoryGroup::check_member(int member, const Parcel& parcel) const {
   Header theirs{};
   if (parcel.bytes.size() == offsetof(Header, state)) {
     std::memcpy(static_cast<void*>(&theirs), parcel.bytes.data(), parcel.bytes.size());
   }
   if (theirs.magic != kMagic || theirs.version != kLayoutVersion || theirs.bytes != layout_.bytes() ||
-      theirs.rank != member || theirs.size != size_ || parcel.fds.empty() ||
+      theirs.rank != member || theirs.size != size_ || parcel.fds.size() < (theirs.tensors != 0 ? 2U : 1U) ||
       exchange_->secret().compare(0, sizeof(theirs.secret), theirs.secret, sizeof(theirs.secret)) != 0) {
     throw CommunicationError("the shared memory of " + name_of(member) + " has layout " +
                              std::to_string(theirs.version) + " and " + std::to_string(theirs.bytes) +

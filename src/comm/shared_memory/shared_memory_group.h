@@ -133,6 +133,8 @@ class SharedMemoryGroup {
   };
   // Collective: a block of `bytes` of each member, mapped by all.
   Blocks share(size_t bytes);
+  // The members' ShareableMemory, by rank; empty if one has none.
+  const std::vector<char*>& tensors() const noexcept { return tensors_; }
 
  private:
   // A member's segment.
@@ -163,6 +165,8 @@ class SharedMemoryGroup {
   // `check`, and the time limit of an operation that begins now.
   Exchange::Check until_time_is_up(Exchange::Check check);
   void fill_header(Header& header) const;
+  // Maps a member's ShareableMemory.
+  void map_tensors(int member, const Header& header, const FileDescriptor& file);
   void check_member(int member, const Parcel& parcel) const;
   void compare_cores();
   void wake(int peer);
@@ -182,6 +186,8 @@ class SharedMemoryGroup {
   std::unique_ptr<Exchange> exchange_;
   std::vector<Member> members_;
   std::vector<PeerProcess> processes_;
+  std::vector<char*> tensors_;
+  std::vector<std::shared_ptr<Mapping>> tensor_mappings_;
   const Member* mine_ = nullptr;
   bool yields_ = false;     // more members than cores: spinning would keep others from running
   bool own_cores_ = false;  // members have separate cores

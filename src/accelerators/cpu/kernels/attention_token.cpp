@@ -96,6 +96,24 @@ HWY_INLINE void load_values(BlockType, const char* row, int64_t d, FloatVec& a, 
   b = widen(values + kLanes);
 }
 
+// Floats of 8 bits as halves, whose bias is larger by 8 (see load() of cache_blocks-inl.h): in units of kUnit, by which scores and
+// sums are multiplied at the end.
+HWY_INLINE void load_values(E4m3Type, const char* row, int64_t d, FloatVec& a, FloatVec& b) {
+  constexpr hn::Repartition<int16_t, FloatTag> words;
+  constexpr hn::Repartition<hwy::float16_t, FloatTag> halves;
+  constexpr hn::Half<decltype(halves)> half_of_them;
+  constexpr hn::Rebind<int8_t, decltype(words)> bytes;
+  const auto x = hn::PromoteTo(words, hn::LoadU(bytes, reinterpret_cast<const int8_t*>(row) + d));
+  const auto moved = hn::And(hn::ShiftLeft<7>(x), hn::Set(words, static_cast<int16_t>(0xbfff)));
+  // A NaN, whose exponent and mantissa are all ones, carries into the bit that makes it one of the halves too.
+  const auto next = hn::Add(moved, hn::Set(words, int16_t{0x80}));
+  const auto bits = hn::BitCast(halves, hn::OrAnd(moved, next, hn::Set(words, int16_t{0x4000})));
+  a = hn::PromoteTo(kFloats, hn::LowerHalf(half_of_them, bits));
+  b = hn::PromoteTo(kFloats, hn::UpperHalf(half_of_them, bits));
+}
+template <class Type>
+constexpr float kUnit = std::is_same_v<Type, E4m3Type> ? 256.0f : 1.0f;
+
 // Keys of a type, widened to fp32, times queries in the same order.
 template <class T>
 struct WideKeys {
@@ -361,7 +379,7 @@ class TokenRunner {
 
   template <class Keys>
   HWY_INLINE void score_as(BlockRows keys) {
-    const float factor = score_factor(call_.scale, call_.softcap);
+    const float factor = score_factor(call_.scale, call_.softcap) * kUnit<typename Keys::Type>;
     for (int64_t m = 0; m < rows_;) {
       m += with_rows(rows_ - m, [&](auto rows) HWY_ATTR {
         score_rows<Keys, rows()>(keys, q_ + m * size_, size_, factor, scores_ + m * kSlots);
@@ -391,13 +409,15 @@ class TokenRunner {
 
   void finish() {
     float* sums = scratch<float>(Scratch::Row0, static_cast<size_t>(size_));
-    const bool interleaved = static_cast<DType>(call_.v->dtype) == DType::BF16;
+    const auto dtype = static_cast<DType>(call_.v->dtype);
+    const bool interleaved = dtype == DType::BF16;
+    const float unit = dtype == DType::F8E4M3 ? kUnit<E4m3Type> : 1.0f;
     for (int64_t m = 0; m < rows_; ++m) {
       const float* from = sums_ + m * size_;
       float* to = tile_.partial ? tile_.partial + m * partial_row_floats(size_) : sums;
       const float total = sum_lanes(hn::LoadU(kFloats, total_ + m * kLanes));
       const float sink = call_.sink_weight(tile_.kv_head * call_.group + m, maximum_[m]);
-      const float factor = tile_.partial ? 1.0f : 1.0f / (total + sink);
+      const float factor = unit * (tile_.partial ? 1.0f : 1.0f / (total + sink));
       for (int64_t d = 0; d < size_; ++d) {
         const int64_t in_pair = d % kPair;
         const int64_t at = interleaved ? d - in_pair + in_pair / 2 + in_pair % 2 * kLanes : d;

@@ -150,17 +150,16 @@ TEST(Grammar, RefusesKeywordsThatItDoesNotKeep) {
   expect(R"({"properties": {"a": {"$ref": "#"}}, "required": ["a"]})", "never ends");
 }
 
-// A mask of all tokens says of each what reading its bytes one after the other says.
-TEST(Grammar, MasksAreWhatReadingTheBytesGives) {
-  const auto tokenizer = Tokenizer::load(std::string(ANYACCEL_SOURCE_DIR) + "/models/stories");
-  const auto grammar =
-      Grammar::parse_gbnf("root ::= (\"Once \" | [A-Z] [a-z]* \" \") rest\nrest ::= [a-d,é ]{0,9} \".\"", "g");
-  const int64_t count = tokenizer->vocab_size();
-  const TokenGrammar tokens(grammar, std::make_shared<VocabularyTries>(*tokenizer, count));
+// Each of the texts is read after the one before; a mask of all tokens then says of each token what reading its bytes one after
+// the other says. Returns how many tokens were allowed in all.
+size_t check_masks(const Tokenizer& tokenizer, const std::shared_ptr<const Grammar>& grammar,
+                   const std::vector<std::string>& texts) {
+  const int64_t count = tokenizer.vocab_size();
+  const TokenGrammar tokens(grammar, std::make_shared<VocabularyTries>(tokenizer, count));
   TokenGrammar::Reading reading = tokens.start();
   size_t allowed_in_all = 0;
-  for (const char* next : {"", "O", "nce", " ", "b", ",", "é"}) {
-    for (const int32_t id : tokenizer->encode(next, false)) tokens.read(reading, id);
+  for (const std::string& next : texts) {
+    for (const int32_t id : tokenizer.encode(next, false)) tokens.read(reading, id);
     const auto allowed = tokens.allowed(reading);
     for (int64_t id = 0; id < count; ++id) {
       TokenGrammar::Reading further = reading;
@@ -170,11 +169,101 @@ TEST(Grammar, MasksAreWhatReadingTheBytesGives) {
       } catch (const InvalidArgument&) {
         fits = false;
       }
-      ASSERT_EQ(allowed->has(static_cast<size_t>(id)), fits) << id << " after " << reading.text;
+      EXPECT_EQ(allowed->has(static_cast<size_t>(id)), fits) << id << " after " << reading.text;
+      if (allowed->has(static_cast<size_t>(id)) != fits) return 0;
       allowed_in_all += fits ? 1 : 0;
     }
   }
-  EXPECT_GT(allowed_in_all, 20u);
+  return allowed_in_all;
+}
+
+TEST(Grammar, MasksAreWhatReadingTheBytesGives) {
+  const auto tokenizer = Tokenizer::load(std::string(ANYACCEL_SOURCE_DIR) + "/models/stories");
+  const auto masks_of = [&](const char* text, const std::vector<std::string>& read) {
+    return check_masks(*tokenizer, Grammar::parse_gbnf(text, "g"), read);
+  };
+  EXPECT_GT(masks_of("root ::= (\"Once \" | [A-Z] [a-z]* \" \") rest\nrest ::= [a-d,é ]{0,9} \".\"",
+                     {"", "O", "nce", " ", "b", ",", "é"}),
+            20u);
+  // Any characters, many and few of them; all but one; literals with a common beginning.
+  const auto strings = Grammar::parse_json_schema(
+      R"({"type": "array", "items": [{"type": "string", "maxLength": 30}, {"type": "string"}]})", "schema");
+  EXPECT_GT(check_masks(*tokenizer, strings,
+                        {"[", "\"", "a", " girl named Luna", " is so", "\"", ",", "\"", "\\", "\"", "x é"}),
+            500u);
+  EXPECT_GT(masks_of("root ::= [^é]* \"é\" .*", {"", "The", " ", "é", "é"}), 500u);
+  EXPECT_GT(masks_of("root ::= [\\x20-\\x7E\\u00A0-\\uFFFF]*", {"The"}), 100u);
+  EXPECT_GT(masks_of("root ::= (\"the\" | \"then\" | \"there\" | \"a\" | \"th\" [a-z])+", {"", "th", "e", "n", "a"}),
+            10u);
+}
+
+// A byte-level tokenizer with `words` tokens of letters beside the printable characters, and 200 with quotes.
+std::unique_ptr<Tokenizer> tokenizer_of_words(const anyaccel::testing::TemporaryDirectory& directory, int words) {
+  nlohmann::json vocabulary;
+  const auto add = [&](const std::string& text) { vocabulary.emplace(text, vocabulary.size()); };
+  for (char c = '!'; c <= '~'; ++c) add(std::string(1, c));
+  add("\xC4\xA0");  // a space
+  uint32_t random = 1;
+  const auto letters = [&] {
+    std::string text;
+    for (int i = 0; i < 7; ++i) text += static_cast<char>('a' + (random = random * 1664525 + 1013904223) / 256 % 26);
+    return text;
+  };
+  for (int i = 0; i < 200; ++i) add(letters() + "\"");
+  for (int i = 0; i < words; ++i) add(letters());
+  const nlohmann::json file = {
+      {"added_tokens", nlohmann::json::array()},
+      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}}},
+      {"decoder", {{"type", "ByteLevel"}}},
+      {"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", nlohmann::json::array()}}}};
+  std::ofstream(directory.path() + "/tokenizer.json") << file.dump();
+  std::ofstream(directory.path() + "/tokenizer_config.json") << R"({"tokenizer_class": "PreTrainedTokenizerFast"})";
+  return Tokenizer::load(directory.path());
+}
+
+// Nodes and states that are visited for each token of a long string, whose positions all differ.
+TEST(Grammar, WorkForATokenDoesNotGrowWithTheVocabulary) {
+  const auto grammar = Grammar::parse_json_schema(R"({"type": "string", "maxLength": 20000})", "schema");
+  std::vector<uint64_t> visits;
+  for (const int words : {2'000, 20'000}) {
+    const anyaccel::testing::TemporaryDirectory directory;
+    const auto tokenizer = tokenizer_of_words(directory, words);
+    const int64_t count = tokenizer->vocab_size();
+    const TokenGrammar tokens(grammar, std::make_shared<VocabularyTries>(*tokenizer, count));
+    TokenGrammar::Reading reading = tokens.start();
+    tokens.read(reading, *tokenizer->token_to_id("\""));
+    tokens.allowed(reading);
+    const uint64_t before = tokens.visits();
+    for (int i = 0; i < 100; ++i) {
+      tokens.read(reading, static_cast<int32_t>(count - 1 - i));
+      EXPECT_TRUE(tokens.allowed(reading)->has(static_cast<size_t>(count - 1)));
+    }
+    visits.push_back((tokens.visits() - before) / 100);
+  }
+  EXPECT_LT(visits[0], 4'000u);
+  EXPECT_LT(visits[1], visits[0] + visits[0] / 4);
+}
+
+// The states that a position has: literal texts share their beginnings.
+TEST(Grammar, WorkForATokenDoesNotGrowWithTheNumberOfLiterals) {
+  const anyaccel::testing::TemporaryDirectory directory;
+  const auto tokenizer = tokenizer_of_words(directory, 2'000);
+  std::vector<uint64_t> visits;
+  for (const int count : {100, 2'000}) {
+    nlohmann::json texts;
+    for (int i = 0; i < count; ++i) texts.push_back("word " + std::to_string(100'000 + i));
+    const nlohmann::json schema = {{"type", "array"}, {"items", {{"enum", texts}}}, {"minItems", 50}};
+    const auto grammar = Grammar::parse_json_schema(schema.dump(), "schema");
+    const TokenGrammar tokens(grammar, std::make_shared<VocabularyTries>(*tokenizer, tokenizer->vocab_size()));
+    TokenGrammar::Reading reading = tokens.start();
+    for (const char c : std::string("[\"word 100042\",\"word 100017\",\"")) {
+      const std::string byte = c == ' ' ? "\xC4\xA0" : std::string(1, c);
+      tokens.read(reading, *tokenizer->token_to_id(byte));
+      tokens.allowed(reading);
+    }
+    visits.push_back(tokens.visits());
+  }
+  EXPECT_LT(visits[1], 2 * visits[0]);
 }
 
 // The texts of tokens in a row are what decoding them gives, or the tokenizer is refused.

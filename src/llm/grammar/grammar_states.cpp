@@ -2,6 +2,8 @@
 #include "llm/grammar/grammar_states.h"
 
 #include <algorithm>
+#include <map>
+#include <optional>
 #include <unordered_set>
 
 #include "anyaccel/error.h"
@@ -88,20 +90,40 @@ uint32_t GrammarStates::add(const Expression& expression, uint32_t from) {
     case Expression::Kind::Sequence:
       for (const Expression& part : expression.parts) from = add(part, from);
       return from;
-    case Expression::Kind::Choice: {
-      const uint32_t to = add_state();
-      for (const Expression& part : expression.parts) {
-        // Each part has a first state of its own, because a repetition leads back to where it began.
-        const uint32_t begin = add_state();
-        states_[from].empty.push_back(begin);
-        const uint32_t end = add(part, begin);
-        states_[end].empty.push_back(to);
-      }
-      return to;
-    }
+    case Expression::Kind::Choice: return add_choice(expression, from);
     case Expression::Kind::Repeat: return add_repeat(expression, from);
   }
   return from;
+}
+
+uint32_t GrammarStates::add_choice(const Expression& expression, uint32_t from) {
+  const uint32_t to = add_state();
+  std::map<std::pair<uint32_t, uint8_t>, uint32_t> shared;
+  std::optional<uint32_t> literals;
+  for (const Expression& part : expression.parts) {
+    const bool is_literal = part.kind == Expression::Kind::Bytes && !part.bytes.empty();
+    // Each part has a first state of its own, because a repetition leads back to where it began.
+    const uint32_t begin = is_literal && literals ? *literals : add_state();
+    if (!is_literal || !literals) states_[from].empty.push_back(begin);
+    if (!is_literal) {
+      const uint32_t end = add(part, begin);
+      states_[end].empty.push_back(to);
+      continue;
+    }
+    literals = begin;
+    uint32_t at = begin;
+    for (const char c : part.bytes) {
+      const auto byte = static_cast<uint8_t>(c);
+      const auto [place, is_first] = shared.try_emplace({at, byte}, 0);
+      if (is_first) {
+        place->second = add_state();
+        states_[at].edges.push_back({byte, byte, place->second});
+      }
+      at = place->second;
+    }
+    if (states_[at].empty.empty()) states_[at].empty.push_back(to);
+  }
+  return to;
 }
 
 uint32_t GrammarStates::add_characters(const std::vector<CharacterRange>& ranges, uint32_t from) {
@@ -320,13 +342,37 @@ uint32_t GrammarMachine::push(uint32_t state, uint32_t stack) {
   return at->second;
 }
 
+bool GrammarMachine::is_new(uint64_t key) {
+  if (visited_count_ * 2 > visited_.size()) grow_table();
+  const size_t mask = visited_.size() - 1;
+  for (size_t at = (key * 0x9E3779B97F4A7C15U) >> 32 & mask;; at = (at + 1) & mask) {
+    Visited& entry = visited_[at];
+    if (entry.round == round_ && entry.key == key) return false;
+    if (entry.round == round_) continue;
+    entry = {key, round_};
+    ++visited_count_;
+    return true;
+  }
+}
+
+void GrammarMachine::grow_table() {
+  std::vector<Visited> before(visited_.size() * 4);
+  before.swap(visited_);
+  visited_count_ = 0;
+  for (const Visited& entry : before) {
+    if (entry.round == round_) is_new(entry.key);
+  }
+}
+
 GrammarMachine::Position GrammarMachine::intern(std::vector<Point> reached) {
-  std::unordered_set<uint64_t> visited;
+  ++round_;
+  visited_count_ = 0;
   std::vector<Point> points;
   bool may_end = false;
   const auto visit = [&](uint32_t state, uint32_t stack) {
-    if (!visited.insert((uint64_t{state} << 32) | stack).second) return;
-    if (visited.size() > max_points) {
+    if (!is_new((uint64_t{state} << 32) | stack)) return;
+    ++visits_;
+    if (visited_count_ > max_points) {
       throw InvalidArgument(states_.source() + ": there are more than " + std::to_string(max_points) +
                             " ways to read the text; expected a grammar that is less ambiguous");
     }
@@ -366,6 +412,7 @@ GrammarMachine::Position GrammarMachine::remember(std::vector<Point> points, boo
     set.points = std::move(points);
     set.may_end = may_end;
     set.next.fill(unknown);
+    set.next_character = unknown;
   }
   return at->second;
 }
@@ -373,13 +420,50 @@ GrammarMachine::Position GrammarMachine::remember(std::vector<Point> points, boo
 GrammarMachine::Position GrammarMachine::next(Position from, uint8_t byte) {
   if (positions_[from].next[byte] != unknown) return positions_[from].next[byte];
   std::vector<Point> reached;
+  // The bytes around this one that the same edges take.
+  uint8_t first = 0, last = 255;
   for (const Point& point : positions_[from].points) {
     for (const GrammarStates::Edge& edge : states_[point.state].edges) {
-      if (edge.first <= byte && byte <= edge.last) reached.push_back({edge.to, point.stack});
+      if (edge.last < byte) {
+        first = std::max(first, static_cast<uint8_t>(edge.last + 1));
+      } else if (byte < edge.first) {
+        last = std::min(last, static_cast<uint8_t>(edge.first - 1));
+      } else {
+        first = std::max(first, edge.first);
+        last = std::min(last, edge.last);
+        reached.push_back({edge.to, point.stack});
+      }
     }
   }
   const Position to = reached.empty() ? dead : intern(std::move(reached));
-  return positions_[from].next[byte] = to;
+  const auto begin = positions_[from].next.begin();
+  std::fill(begin + first, begin + last + 1, to);
+  return to;
+}
+
+GrammarMachine::Position GrammarMachine::next_character(Position from) {
+  if (positions_[from].next_character != unknown) return positions_[from].next_character;
+  // Returns where all bytes of a range lead; dead if they differ.
+  const auto step = [&](Position at, uint8_t first, uint8_t last) {
+    if (at == dead) return dead;
+    const Position to = next(at, first);
+    for (int byte = first + 1; byte <= last; ++byte) {
+      if (next(at, static_cast<uint8_t>(byte)) != to) return dead;
+    }
+    return to;
+  };
+  const Position to = step(from, ' ', '!');
+  const auto leads_on = [&](Position at) { return at == to; };
+  const auto behind = [&](Position at) { return step(at, 0x80, 0xBF); };
+  const bool all =
+      to != dead && leads_on(step(from, '#', '[')) && leads_on(step(from, ']', '~')) &&
+      leads_on(behind(step(from, 0xC2, 0xDF))) && leads_on(behind(step(step(from, 0xE0, 0xE0), 0xA0, 0xBF))) &&
+      leads_on(behind(behind(step(from, 0xE1, 0xEC)))) && leads_on(behind(step(step(from, 0xED, 0xED), 0x80, 0x9F))) &&
+      leads_on(behind(behind(step(from, 0xEE, 0xEF)))) &&
+      leads_on(behind(behind(step(step(from, 0xF0, 0xF0), 0x90, 0xBF)))) &&
+      leads_on(behind(behind(behind(step(from, 0xF1, 0xF3))))) &&
+      leads_on(behind(behind(step(step(from, 0xF4, 0xF4), 0x80, 0x8F))));
+  return positions_[from].next_character = all ? to : dead;
 }
 
 std::vector<GrammarMachine::Position> GrammarMachine::forget(const std::vector<Position>& kept) {

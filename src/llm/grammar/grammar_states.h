@@ -45,6 +45,8 @@ class GrammarStates {
   uint32_t add(const Expression& expression, uint32_t from);
   uint32_t add_characters(const std::vector<CharacterRange>& ranges, uint32_t from);
   uint32_t add_repeat(const Expression& expression, uint32_t from);
+  // Adds a choice. Literal texts in it share the states of their common beginnings.
+  uint32_t add_choice(const Expression& expression, uint32_t from);
   void mark_returns();
   // Both return which rules can do so: without a byte, or at all.
   std::vector<bool> rules_that_end(bool without_bytes) const;
@@ -71,11 +73,16 @@ class GrammarMachine {
   Position start() { return start_; }
   // Returns `dead` if no text of the language begins so. InvalidArgument for too many ways to read the text.
   Position next(Position from, uint8_t byte);
+  // Returns the position behind any one character but quotes, backslashes and controls, if all of them lead to the same one
+  // (as in most positions in a JSON string); else `dead`.
+  Position next_character(Position from);
   // Returns whether the text so far belongs to the language.
   bool may_end(Position at) const { return positions_[at].may_end; }
   bool may_continue(Position at) const { return !positions_[at].points.empty(); }
   // Returns the number of remembered positions, each of more than 1 KiB.
   size_t size() const { return positions_.size(); }
+  // Returns how many states, each with a stack, were visited since the machine was made: a measure of work.
+  uint64_t visits() const { return visits_; }
   // Forgets all positions but the start; returns those that `kept` has become.
   std::vector<Position> forget(const std::vector<Position>& kept);
 
@@ -89,6 +96,7 @@ class GrammarMachine {
     std::vector<Point> points;  // those that a byte leads on from, sorted
     bool may_end = false;
     std::array<Position, 256> next{};
+    Position next_character{};
   };
 
   uint32_t push(uint32_t state, uint32_t stack);
@@ -100,6 +108,17 @@ class GrammarMachine {
   std::unordered_map<uint64_t, uint32_t> stack_numbers_;
   std::vector<Set> positions_;
   std::unordered_map<std::string, Position> numbers_;
+  // What intern() has visited: a table with open addressing, of which the entries of this round are valid.
+  struct Visited {
+    uint64_t key = 0;
+    uint64_t round = 0;
+  };
+  bool is_new(uint64_t key);
+  void grow_table();
+  std::vector<Visited> visited_ = std::vector<Visited>(256);
+  size_t visited_count_ = 0;  // of this round
+  uint64_t round_ = 0;
+  uint64_t visits_ = 0;
   Position start_ = 0;
 };
 

@@ -16,11 +16,11 @@
 
 namespace anyaccel::llm {
 
-// The tokens of a vocabulary by their bytes. Tokens without text are left out.
+// Tokens by their bytes.
 class TokenTrie {
  public:
-  // The first `vocabulary` ids of the tokenizer, as the first token of a text or as later ones.
-  TokenTrie(const Tokenizer& tokenizer, int64_t vocabulary, bool at_start);
+  // Keeps those of `tokens`, which are ids, that have bytes; bytes[id] are those of a token.
+  TokenTrie(const std::vector<std::string>& bytes, std::vector<int32_t> tokens);
 
   // In the order of a walk to the depth first.
   struct Node {
@@ -31,14 +31,34 @@ class TokenTrie {
   };
   std::span<const Node> nodes() const { return nodes_; }
   std::span<const int32_t> tokens() const { return tokens_; }
-  const std::string& bytes(int32_t id) const { return bytes_[static_cast<size_t>(id)]; }
   size_t deepest() const { return deepest_; }
 
  private:
-  std::vector<std::string> bytes_;  // of each id
   std::vector<int32_t> tokens_;
   std::vector<Node> nodes_;
   size_t deepest_ = 0;
+};
+
+// The tokens of a vocabulary, as the first one of a text or as later ones. Tokens without text are left out.
+class VocabularyTexts {
+ public:
+  // Of the first `vocabulary` ids of the tokenizer.
+  VocabularyTexts(const Tokenizer& tokenizer, int64_t vocabulary, bool at_start);
+
+  // A plain token consists of at most so many whole characters, none of which is a quote, a backslash or a control:
+  // wherever a grammar allows so many of any of those (GrammarMachine::next_character), it allows all plain tokens.
+  static constexpr int most_characters = 20;
+
+  const std::string& bytes(int32_t id) const { return bytes_[static_cast<size_t>(id)]; }
+  const TokenTrie& all() const { return all_; }
+  const TokenTrie& not_plain() const { return not_plain_; }
+  // Returns a bit for each id: those of plain tokens.
+  const std::vector<uint64_t>& plain() const { return plain_; }
+
+ private:
+  std::vector<std::string> bytes_;  // of each id
+  std::vector<uint64_t> plain_;
+  TokenTrie all_, not_plain_;
 };
 
 struct VocabularyTries {
@@ -47,7 +67,7 @@ struct VocabularyTries {
         first(tokenizer, vocabulary_size, /*at_start=*/true),
         later(tokenizer, vocabulary_size, /*at_start=*/false) {}
   int64_t vocabulary;
-  TokenTrie first, later;
+  VocabularyTexts first, later;
 };
 
 // Any number of threads may use one at once.
@@ -77,6 +97,8 @@ class TokenGrammar {
   bool is_complete(Reading& reading) const;
   std::shared_ptr<const Allowed> allowed(Reading& reading) const;
   const std::string& source() const { return grammar_->states().source(); }
+  // Returns how many nodes of tries and states of the grammar were visited so far.
+  uint64_t visits() const;
 
  private:
   void renew(Reading& reading) const;
@@ -88,6 +110,7 @@ class TokenGrammar {
   mutable GrammarMachine machine_;
   mutable uint64_t epoch_ = 0;  // counts how often the machine has forgotten its positions
   mutable uint64_t walks_ = 0;
+  mutable uint64_t nodes_visited_ = 0;
   // Of positions; the key is twice the position, plus 1 at the start of a text.
   mutable std::unordered_map<uint64_t, std::shared_ptr<const Allowed>> known_;
 };

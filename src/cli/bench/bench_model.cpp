@@ -26,19 +26,49 @@
 namespace anyaccel::cli::bench {
 namespace {
 
-// Measures tokens of `sequences` prompts at once, and compares each step with the reads that it needs at least.
+// Fills the cache of sequence 0 with so many tokens, which are the first ones of `prompt` again and again: a long prompt would
+// take minutes, and what a step reads is the same.
+void fill_cache(llm::Session& session, const std::vector<int32_t>& prompt, int64_t tokens) {
+  session.start({&prompt, 1}, {}, 0);
+  session.tokens();
+  const auto few = static_cast<int64_t>(prompt.size());
+  const std::string contents = session.cache_contents(0, few);
+  const llm::ModelConfig& config = session.model().config();
+  // Keys and values of each layer, of each head: all tokens of a head follow each other.
+  const auto runs = static_cast<size_t>(2 * config.num_hidden_layers * config.num_key_value_heads);
+  const size_t run = contents.size() / runs, row = run / prompt.size();
+  std::string all;
+  all.reserve(runs * row * static_cast<size_t>(tokens));
+  for (size_t i = 0; i < runs; ++i) {
+    for (int64_t token = 0; token < tokens; token += few) {
+      all.append(contents, i * run, row * static_cast<size_t>(std::min(few, tokens - token)));
+    }
+  }
+  session.restore_cache(0, tokens, all, tokens);
+}
+
+// Measures tokens of `sequences` prompts at once, and compares each step with the reads that it needs at least. With more than a
+// short context, of one sequence, the cache is filled without running a prompt.
 void run_decode(const Options& options, const std::shared_ptr<const llm::Model>& model, const std::string& name,
-                int64_t sequences, std::vector<Result>& results) {
-  llm::Session session(model, {.sequences = sequences, .context = 512});
-  const std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(sequences), random_prompt(*model, 64));
-  Result bandwidth{.name = name + ".bandwidth", .unit = "GB/s", .ceiling_name = "best read, in turns"};
-  Result rate{.name = name + ".tokens", .unit = "tok/s", .ceiling_name = "the same / bytes of a token"};
+                int64_t sequences, std::vector<Result>& results, int64_t context = 64) {
+  constexpr int64_t short_context = 64;
+  constexpr int steps = 16;
+  llm::Session session(model, {.sequences = sequences, .context = context + steps * (options.runs + 2)});
+  const std::string suffix = context == short_context ? "" : " " + std::to_string(context);
+  const std::vector<std::vector<int32_t>> prompts(static_cast<size_t>(sequences),
+                                                  random_prompt(*model, std::max(context, short_context)));
+  Result bandwidth{.name = name + ".bandwidth" + suffix, .unit = "GB/s", .ceiling_name = "best read, in turns"};
+  Result rate{.name = name + ".tokens" + suffix, .unit = "tok/s", .ceiling_name = "the same / bytes of a token"};
   std::vector<double> bandwidths;
   std::vector<double> rates;
-  constexpr int steps = 16;
   const auto tokens = static_cast<double>(steps * sequences);
   double bytes_of_token = 0;
-  session.start(prompts, {}, 0);
+  std::vector<int64_t> cached;
+  if (context > short_context) {
+    fill_cache(session, random_prompt(*model, short_context), context - 1);
+    cached.push_back(context - 1);
+  }
+  session.start(prompts, {}, 0, 0, {}, cached);
   for (int i = 0; i < 4; ++i) session.step();
   session.tokens();
   bandwidth.ceiling = 1e-9 * ceiling_in_turns(AA_CEILING_READ, options, [&] {
@@ -61,6 +91,18 @@ void run_decode(const Options& options, const std::shared_ptr<const llm::Model>&
   summarize(rate, rates, false);
   results.push_back(bandwidth);
   results.push_back(rate);
+}
+
+void run_long_contexts(const Options& options, const std::shared_ptr<const llm::Model>& model,
+                       std::vector<Result>& results) {
+  for (const int64_t context : {4096, 32768}) {
+    try {
+      run_decode(options, model, "decode", 1, results, context);
+    } catch (const Error& error) {  // the model has no such position, or its cache cannot be filled
+      std::fprintf(stderr, "decode: not measured with %lld tokens in the cache: %s\n", static_cast<long long>(context),
+                   error.what());
+    }
+  }
 }
 
 // Decodes so many sequences at once. A step reads every weight once, but multiplies it with a row of each sequence: from
@@ -338,8 +380,11 @@ void run_model(const Options& options, bool decode, bool batches, bool prefill, 
     if (decode && on_host()) run_cold_start(options, directory, "load", results);
     model = llm::Model::load(directory);
   }
-  if (decode) run_decode(options, model, "decode", 1, results);
-  if (decode) run_host_share(options, model, results);
+  if (decode) {
+    run_decode(options, model, "decode", 1, results);
+    if (on_host()) run_long_contexts(options, model, results);
+    run_host_share(options, model, results);
+  }
   if (batches) run_batches(options, model, results);
   if (prefill) run_prefill(options, model, "prefill", results);
 }

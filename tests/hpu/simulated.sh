@@ -5,6 +5,7 @@ export ANYACCEL_HPU_LIBRARY_PATH=$libraries
 unset HABANA_VISIBLE_MODULES HLS_MODULE_ID LOCAL_RANK
 # Without a cache folder every process compiles its recipes.
 unset ANYACCEL_CACHE_DIR XDG_CACHE_HOME HOME
+in_one_process=yes
 tokens=3
 survived_allocations="1"
 lost_commands="1 30 60"

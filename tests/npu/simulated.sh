@@ -3,6 +3,7 @@ libraries=$3/simulators/ascend
 [ -e "$libraries/libascendcl.so" ] || { echo "skipped: $libraries/libascendcl.so was not built"; exit 77; }
 export ANYACCEL_NPU_LIBRARY_PATH=$libraries
 unset ASCEND_RT_VISIBLE_DEVICES ASCEND_HOME_PATH ASCEND_TOOLKIT_HOME
+in_one_process=yes
 tokens=3
 survived_allocations="1 2"
 lost_commands="1 30 100"

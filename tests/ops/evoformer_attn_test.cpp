@@ -150,6 +150,7 @@ TEST(EvoformerAttnTest, HiddenKeysAndRowsThatSeeNothing) {
 }
 
 TEST(EvoformerAttnTest, AgreesWithPyTorch) {
+  const ThreadCount several(3);  // ctest gives these tests one thread
   auto library = evoformer();
   const EvoformerCase c{1, 6, 72, 4, 32, true, true};
   for (const DType dtype : {DType::F32, DType::F16, DType::BF16}) {

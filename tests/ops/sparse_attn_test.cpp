@@ -359,6 +359,7 @@ TEST(SparseAttnTest, AttentionAndItsGradients) {
 }
 
 TEST(SparseAttnTest, AgreesWithPyTorch) {
+  const ThreadCount several(3);  // ctest gives these tests one thread
   auto library = sparse_attn();
   for (const DType dtype : {DType::F32, DType::F16, DType::BF16}) {
     SCOPED_TRACE(std::string(dtype_name(dtype)));

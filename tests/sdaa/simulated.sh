@@ -3,6 +3,7 @@ libraries=$3/simulators/tecorigin
 [ -e "$libraries/libsdaart.so" ] || { echo "skipped: $libraries/libsdaart.so was not built"; exit 77; }
 export ANYACCEL_SDAA_LIBRARY_PATH=$libraries
 unset SDAA_VISIBLE_DEVICES NEUWARE_HOME SDAA_ROOT
+in_one_process=yes
 tokens=3
 survived_allocations="1 2"
 lost_commands="1 30 100"

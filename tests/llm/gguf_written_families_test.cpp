@@ -9,8 +9,11 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/llm/quantize.h"
+#include "anyaccel/llm/tokenizer.h"
 #include "llm/checkpoint/gguf.h"
+#include "llm/checkpoint/gguf_file_writer.h"
 #include "llm/family_cases.h"
+#include "llm/quantize/gguf_model_keys.h"
 #include "llm/test_directory.h"
 
 namespace anyaccel::llm {
@@ -239,6 +242,32 @@ TEST(WrittenGgufFiles, QuantizedOnesComputeAsWhatIsQuantizedWhileItLoads) {
     EXPECT_EQ(read_text(again).size(), read_text(path).size()) << name;
     options.quantize.clear();
     EXPECT_EQ(found_logits(reference, Model::load(again, options)), found) << name;
+  }
+}
+
+// No name in GGUF stands for GPT-2's words of a text in NFC, which tokenizers of GPT-NeoX have.
+TEST(WrittenGgufFiles, TokenizersThatComposeLoseOnlyThat) {
+  const std::string from = anyaccel::testing::test_data() + "/tokenizers/gpt2_bytelevel/tokenizer.json";
+  Json file = Json::parse(std::ifstream(from));
+  for (const char* form : {"NFC", "NFKC"}) {
+    file["normalizer"] = {{"type", form}};
+    const TestDirectory dir;
+    dir.write("tokenizer.json", file.dump());
+    dir.write("tokenizer_config.json", R"({"tokenizer_class": "PreTrainedTokenizerFast"})");
+    const auto tokenizer = Tokenizer::load(dir.path().string());
+    ModelConfig config;
+    config.vocab_size = tokenizer->vocab_size();
+    GgufKeys keys;
+    std::vector<std::string> notes;
+    const auto add = [&] { add_tokenizer_keys(dir.path(), *tokenizer, config, keys, notes); };
+    if (std::string_view(form) == "NFKC") {
+      expect_contains(checkpoint_error(add), "has a normalizer");
+      continue;
+    }
+    add();
+    ASSERT_EQ(notes.size(), 1u);
+    expect_contains(notes[0], "NFC");
+    expect_contains(keys.bytes(), "gpt-2");
   }
 }
 

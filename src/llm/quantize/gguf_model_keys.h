@@ -33,8 +33,9 @@ std::vector<RopeTensor> rope_tensors(const ModelConfig& config);
 
 // Adds the keys of the tokenizer, with exactly config.vocab_size tokens, and the chat template if there is one.
 // CheckpointError for a tokenizer that such keys cannot describe, and if the tokenizer that they describe gives
-// different ids for a few thousand words of many scripts than the directory's own.
+// different ids for a few thousand words of many scripts than the directory's own. If only the directory's normalizes a text
+// to Unicode's form NFC, which no key says, that becomes one of `notes`.
 void add_tokenizer_keys(const std::filesystem::path& directory, const Tokenizer& tokenizer, const ModelConfig& config,
-                        GgufKeys& keys);
+                        GgufKeys& keys, std::vector<std::string>& notes);
 
 }  // namespace anyaccel::llm

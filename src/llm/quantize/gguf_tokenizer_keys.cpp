@@ -88,11 +88,12 @@ enum GgufTokenType : int32_t { NormalToken = 1, UnknownToken, ControlToken, User
 class TokenizerKeysWriter {
  public:
   TokenizerKeysWriter(const std::filesystem::path& directory, const Tokenizer& tokenizer, const ModelConfig& config,
-                      GgufKeys& keys)
+                      GgufKeys& keys, std::vector<std::string>& notes)
       : directory_(directory.string()),
         tokenizer_(tokenizer),
         config_(config),
         keys_(keys),
+        notes_(notes),
         files_(read_tokenizer_files(directory)) {}
 
   void write() {
@@ -170,8 +171,20 @@ class TokenizerKeysWriter {
     const auto normalizer = around.find("normalizer");
     const bool composes = normalizer && component_type(*normalizer) == "NFC";
     if (normalizer && !composes) refuse("has a normalizer");
-    const WordRule* rule =
-        steps.is_other ? nullptr : find_word_rule(steps.patterns, steps.splits_as_gpt2, whole_words, composes);
+    const auto find = [&](bool also_composes) {
+      return steps.is_other ? nullptr
+                            : find_word_rule(steps.patterns, steps.splits_as_gpt2, whole_words, also_composes);
+    };
+    const WordRule* rule = find(composes);
+    if (rule == nullptr && composes) {
+      rule = find(false);
+      loses_composing_ = rule != nullptr;
+    }
+    if (loses_composing_) {
+      notes_.push_back(
+          "readers of the file do not normalize text to NFC, as the directory's tokenizer does: text with "
+          "letters and accents apart gets other ids");
+    }
     if (rule == nullptr) refuse("splits a text into words in a way that has no name there");
     keys_.add_text("tokenizer.ggml.model", "gpt2");
     keys_.add_text("tokenizer.ggml.pre", rule->names.front());
@@ -260,7 +273,9 @@ class TokenizerKeysWriter {
         file.size(), directory_);
     const std::unique_ptr<Tokenizer> described = make_gguf_tokenizer(header.metadata);
     for (const std::string& text : sample_texts()) {
-      if (described->encode(text) == tokenizer_.encode(text)) continue;
+      const std::vector<int32_t> ids = tokenizer_.encode(text);
+      // Decoding gives the text in NFC.
+      if (described->encode(loses_composing_ ? tokenizer_.decode(ids) : text) == ids) continue;
       refuse("gives other ids for " + quote_text(text) + " than the nearest one that can be described");
     }
   }
@@ -291,6 +306,8 @@ class TokenizerKeysWriter {
   const Tokenizer& tokenizer_;
   const ModelConfig& config_;
   GgufKeys& keys_;
+  std::vector<std::string>& notes_;
+  bool loses_composing_ = false;
   TokenizerFiles files_;
   std::vector<std::string> tokens_;
   std::vector<int32_t> types_;
@@ -299,8 +316,8 @@ class TokenizerKeysWriter {
 }  // namespace
 
 void add_tokenizer_keys(const std::filesystem::path& directory, const Tokenizer& tokenizer, const ModelConfig& config,
-                        GgufKeys& keys) {
-  TokenizerKeysWriter(directory, tokenizer, config, keys).write();
+                        GgufKeys& keys, std::vector<std::string>& notes) {
+  TokenizerKeysWriter(directory, tokenizer, config, keys, notes).write();
 }
 
 }  // namespace anyaccel::llm

@@ -143,7 +143,7 @@ class ModelQuantizer {
       if (has_first_families_rules(config_.family)) described_.names = gguf_tensor_names;
     } else {
       described_ = add_model_keys(config_, in_, keys);
-      add_tokenizer_keys(in_, *Tokenizer::load(in_), config_, keys);
+      add_tokenizer_keys(in_, *Tokenizer::load(in_), config_, keys, result_.notes);
     }
     keys.add_whole("general.file_type", file_type(wanted_));
     keys.add_whole("general.quantization_version", 2);

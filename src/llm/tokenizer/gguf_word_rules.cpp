@@ -36,7 +36,7 @@ constexpr std::array<WordRule, 11> rules = {
      {{"qwen2", "deepseek-r1-qwen"}, {words_of_qwen2}, false, false, false, true},
      {{"megrez", "stablelm2", "hunyuan", "solar-open", "kormo"}, {words_of_qwen2}},
      {{"seed-coder"}, {words_of_seed_coder}},
-     {{"gpt-2", "phi-2", "mellum", "olmo", "a.x-4.0", "trillion"}, {}, true},
+     {{"gpt-2", "mpt", "phi-2", "mellum", "olmo", "a.x-4.0", "trillion"}, {}, true},
      {{"smollm", "starcoder", "refact", "command-r", "codeshell", "minerva-7b"}, {digit}, true},
      {{"tekken"}, {words_of_tekken}, false, true, true},
      {{"gpt-4o"}, {words_of_gpt4o}},

@@ -11,7 +11,7 @@ namespace anyaccel::llm {
 
 // The steps in the tokenizer.json of the models that a name stands for.
 struct WordRule {
-  std::array<std::string_view, 6> names;     // the unused ones are empty
+  std::array<std::string_view, 7> names;     // the unused ones are empty
   std::array<std::string_view, 5> patterns;  // applied one after the other; the unused ones are empty
   bool splits_as_gpt2 = false;               // after the patterns
   bool takes_whole_words = false;            // a word in the vocabulary becomes one token without merging

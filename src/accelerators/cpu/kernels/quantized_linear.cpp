@@ -223,8 +223,7 @@ namespace {
 // Rows of x whose products are taken directly; more share the decoding of the weights. With 23 rows the direct products of
 // 1.1 billion weights took half the time (AVX-512 with VNNI, two cores).
 constexpr int64_t kMostDirectRows = 32;
-// Bytes of weights that a thread takes at once, and of a decoded panel for each thread.
-constexpr int64_t kPieceBytes = int64_t{256} << 10;
+// Bytes of a decoded panel for each thread.
 constexpr int64_t kPanelBytes = int64_t{1} << 20;
 
 // `in_one_order`: as in QuantizedInput.
@@ -234,8 +233,8 @@ void multiply_directly(const QuantizedProduct& product, bool in_one_order) {
   const bool rounded = product.rounded && AA_CPU_DISPATCH(takes_rounded)(product.format->number);
   QuantizedInput x = AA_CPU_DISPATCH(read_input)(product, rounded);
   x.in_one_order = in_one_order;
-  const int64_t row_bytes = std::max<int64_t>(args.k / product.format->values * product.format->bytes, 1);
-  const int64_t piece = std::clamp<int64_t>(kPieceBytes / row_bytes, 8, 1024);
+  const int64_t row_bytes = args.k / product.format->values * product.format->bytes;
+  const int64_t piece = rows_of_piece(n, row_bytes, WorkerPool::instance().size());
   if (n <= piece || is_small(args)) return AA_CPU_DISPATCH(multiply_span)(product, x, 0, n);
   std::atomic<int64_t> next{0};
   WorkerPool::instance().run([&](int /*index*/, int /*count*/) {

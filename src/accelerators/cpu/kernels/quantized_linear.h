@@ -1,6 +1,7 @@
 // The op "quantized_linear" as its kernel sees it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "accelerators/cpu/kernels/matmul_args.h"
@@ -28,5 +29,15 @@ struct QuantizedInput {
 };
 
 QuantizedProduct quantized_linear_args(const aa_op_call& call);
+
+// Returns how many rows of `row_bytes` a thread takes at once, of n: at most 256 KiB, but at least 8 rows, in about equal pieces,
+// as many for each thread, so that the last ones end together.
+inline int64_t rows_of_piece(int64_t n, int64_t row_bytes, int64_t threads) {
+  const int64_t most = std::clamp<int64_t>((int64_t{256} << 10) / std::max<int64_t>(row_bytes, 1), 8, 1024);
+  if (n * row_bytes <= int64_t{128} << 10) return std::max<int64_t>(n, 1);  // not worth waking another thread
+  const int64_t rounds = (n + most * threads - 1) / (most * threads);
+  const int64_t pieces = rounds * threads;
+  return std::max<int64_t>(((n + pieces - 1) / pieces + 3) / 4 * 4, 8);
+}
 
 }  // namespace anyaccel::cpu

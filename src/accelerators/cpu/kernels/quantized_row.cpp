@@ -34,9 +34,10 @@ constexpr int64_t kBlock = 256;
 
 // A row of x for blocks of 256 values.
 struct BlockRow {
-  const int8_t* values = nullptr;  // [k], the groups of 32 of a block in the order in which a kernel meets them
-  const float* first = nullptr;    // [k / 256][16]: what the kernel multiplies scales with
-  const float* second = nullptr;   // [k / 256][16]: the same; Q6_K only
+  // [k], of Q8_0 [2 k]: the groups of 32 of a block in the order in which a kernel meets them.
+  const int8_t* values = nullptr;
+  const float* first = nullptr;   // [k / 256][16]: what the kernel multiplies scales with
+  const float* second = nullptr;  // [k / 256][16]: the same; not of Q4_K and Q5_K
 };
 
 // Sums of four products of bytes each, `u` without a sign.
@@ -51,6 +52,14 @@ HWY_INLINE __m512 dot_of_two(__m512i u0, __m512i u1, __m512i x0, __m512i x1) {
   asm("vpdpbusd %[x0], %[u0], %[sums]\n\tvpdpbusd %[x1], %[u1], %[sums]"  // NOLINT(hicpp-no-assembler)
       : [sums] "+&v"(sums)
       : [u0] "v"(u0), [u1] "v"(u1), [x0] "v"(x0), [x1] "v"(x1));
+  return _mm512_cvtepi32_ps(sums);
+}
+// The same with x of 16 bits, 256 * high + low.
+HWY_INLINE __m512 dot_of_halves(__m512i u, __m512i high, __m512i low) {
+  __m512i sums = _mm512_setzero_si512();
+  asm("vpdpbusd %[high], %[u], %[sums]\n\tvpslld $8, %[sums], %[sums]\n\tvpdpbusd %[low], %[u], %[sums]"  // NOLINT(hicpp-no-assembler)
+      : [sums] "+&v"(sums)
+      : [u] "v"(u), [high] "v"(high), [low] "v"(low));
   return _mm512_cvtepi32_ps(sums);
 }
 // The values of a block of x, which all streams have in common.
@@ -82,6 +91,7 @@ HWY_INLINE void prefetch_block(const uint8_t* b) {
 template <bool kFifth>
 struct RowQ4OrQ5K {
   static constexpr int64_t kBytes = kFifth ? 176 : 144;
+  static constexpr bool kFine = false;
   static int place(int group, int half) { return (group / 4 * 4 + group % 2 * 2 + group % 4 / 2) * 32 + half * 16; }
   static void put_factors(float* first, float* /*second*/, int group, float scale, const int32_t* sums) {
     first[group] = scale;
@@ -145,6 +155,7 @@ struct RowQ4OrQ5K {
 // Eight blocks of 32 values are taken as one.
 struct RowQ4_0 {
   static constexpr int64_t kBytes = 8 * 18;
+  static constexpr bool kFine = false;
   static int place(int group, int half) { return group / 4 * 128 + half * 64 + group % 4 * 16; }
   static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
     first[group] = scale;
@@ -188,8 +199,49 @@ struct RowQ4_0 {
   }
 };
 
+// The same for Q8_0. x has 16 bits, since rounding it to 8 would be most of the error: the high bytes of a block's values, then
+// the low ones.
+struct RowQ8_0 {
+  static constexpr int64_t kBytes = 8 * 34;
+  static constexpr bool kFine = true;
+  static int place(int group, int half) { return group * 32 + half * 16; }
+  static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
+    first[group] = scale;
+    second[group] = -128 * scale * static_cast<float>(sums[0] + sums[1]);
+    first[group + 8] = second[group + 8] = 0;
+  }
+
+  template <int kStreams>
+  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
+    const __m512 factors = _mm512_loadu_ps(x.first + 16 * block);   // scales of x
+    const __m512 offsets = _mm512_loadu_ps(x.second + 16 * block);  // -128 * sums of its groups
+    const BlockValues high(x.values + 2 * kBlock * block), low(x.values + 2 * kBlock * block + kBlock);
+    // Every seventeenth half is a scale: two in each 64 bytes, of which two are taken together.
+    const __m512i scales_of_four = _mm512_zextsi128_si512(_mm_setr_epi16(0, 17, 34, 51, 0, 0, 0, 0));
+    const __m512i scales_of_next = _mm512_zextsi128_si512(_mm_setr_epi16(4, 21, 38, 55, 0, 0, 0, 0));
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      const __m512i four = _mm512_permutex2var_epi16(load64(b[s]), scales_of_four, load64(b[s] + 64));
+      const __m512i next = _mm512_permutex2var_epi16(load64(b[s] + 128), scales_of_next, load64(b[s] + 192));
+      const __m128i halves = _mm_unpacklo_epi64(_mm512_castsi512_si128(four), _mm512_castsi512_si128(next));
+      const __m512 d = _mm512_zextps256_ps512(_mm256_cvtph_ps(halves));
+      const __m512 scales = _mm512_mul_ps(d, factors);
+      total[s] = _mm512_fmadd_ps(d, offsets, total[s]);
+      AA_UNROLL for (int pair = 0; pair < 4; ++pair) {
+        const auto* q = reinterpret_cast<const __m256i*>(b[s] + 68 * pair + 2);
+        const auto* following = reinterpret_cast<const __m256i*>(b[s] + 68 * pair + 36);
+        const __m512i both =
+            _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(q)), _mm256_loadu_si256(following), 1);
+        const __m512i u = _mm512_xor_si512(both, _mm512_set1_epi8(static_cast<char>(0x80)));  // plus 128
+        const __m512 of_groups = _mm512_permutexvar_ps(indices_of_two(2 * pair, 2 * pair + 1), scales);
+        total[s] = _mm512_fmadd_ps(dot_of_halves(u, high.v[pair], low.v[pair]), of_groups, total[s]);
+      }
+    }
+  }
+};
+
 struct RowQ6K {
   static constexpr int64_t kBytes = 210;
+  static constexpr bool kFine = false;
   static int place(int group, int half) { return group * 32 + half * 16; }
   static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
     for (int half = 0; half < 2; ++half) {  // scales of the weights are of 16 values
@@ -268,7 +320,13 @@ void multiply_rows_of(const uint8_t* w, int64_t w_stride, int64_t rows, const Bl
   multiply_streams<Format, 1>(w + done * w_stride, w_stride, rows - done, x, blocks, out + done);
 }
 
-// Rounds x to 8 bits in groups of 32 values. One with a NaN or an infinity gets a NaN as its scale, which every sum with it
+// The bytes of a block's values of x.
+template <class Format>
+constexpr int64_t value_bytes() {
+  return Format::kFine ? 2 * kBlock : kBlock;
+}
+
+// Rounds x to 8 bits, or 16 for `kFine` ones, in groups of 32 values. One with a NaN or an infinity gets a NaN as its scale, which every sum with it
 // then is.
 template <class Format>
 void round_row_for(const float* x, int64_t k, int8_t* values, float* first, float* second) {
@@ -279,14 +337,21 @@ void round_row_for(const float* x, int64_t k, int8_t* values, float* first, floa
       const float most = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(a), _mm512_abs_ps(b)));
       const __m512 probe = _mm512_fmadd_ps(a, _mm512_setzero_ps(), _mm512_mul_ps(b, _mm512_setzero_ps()));
       const bool finite = _mm512_cmp_ps_mask(probe, probe, _CMP_UNORD_Q) == 0;
-      const float scale = finite ? most / 127.0F : std::numeric_limits<float>::quiet_NaN();
-      const __m512 inverse = _mm512_set1_ps(finite && scale > 0 ? 1 / scale : 0.0F);
+      const float scale =
+          finite ? most / (Format::kFine ? 127.0F * 256.0F : 127.0F) : std::numeric_limits<float>::quiet_NaN();
+      const __m512 inverse = _mm512_set1_ps(finite && scale >= std::numeric_limits<float>::min() ? 1 / scale : 0.0F);
       __m512i q[2] = {_mm512_cvtps_epi32(_mm512_mul_ps(a, inverse)), _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse))};
       if (!finite) q[0] = q[1] = _mm512_setzero_si512();
       const int32_t sums[2] = {_mm512_reduce_add_epi32(q[0]), _mm512_reduce_add_epi32(q[1])};
       for (int half = 0; half < 2; ++half) {
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(values + block * kBlock + Format::place(group, half)),
-                         _mm512_cvtepi32_epi8(q[half]));
+        int8_t* to = values + block * value_bytes<Format>() + Format::place(group, half);
+        if constexpr (Format::kFine) {
+          const __m512i upper = _mm512_srai_epi32(_mm512_add_epi32(q[half], _mm512_set1_epi32(128)), 8);
+          const __m512i lower = _mm512_sub_epi32(q[half], _mm512_slli_epi32(upper, 8));
+          _mm_storeu_si128(reinterpret_cast<__m128i*>(to + kBlock), _mm512_cvtepi32_epi8(lower));
+          q[half] = upper;
+        }
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(q[half]));
       }
       Format::put_factors(first, second, group, scale, sums);
     }
@@ -304,6 +369,7 @@ constexpr RowKernels row_kernels_of() {
 RowKernels find_row_kernels(uint32_t format) {
   switch (format) {
     case AA_BLOCK_Q4_0: return row_kernels_of<RowQ4_0>();
+    case AA_BLOCK_Q8_0: return row_kernels_of<RowQ8_0>();
     case AA_BLOCK_Q4_K: return row_kernels_of<RowQ4OrQ5K<false>>();
     case AA_BLOCK_Q5_K: return row_kernels_of<RowQ4OrQ5K<true>>();
     case AA_BLOCK_Q6_K: return row_kernels_of<RowQ6K>();
@@ -319,7 +385,7 @@ bool has_row_kernels(uint32_t format, int64_t k) {
 BlockRow round_one_row(const QuantizedProduct& product) {
   const int64_t k = product.args.k, blocks = k / kBlock;
   auto* wide = scratch<float>(Scratch::Row0, static_cast<size_t>(k));
-  auto* values = scratch<int8_t>(Scratch::Row1, static_cast<size_t>(k));
+  auto* values = scratch<int8_t>(Scratch::Row1, static_cast<size_t>(2 * k));
   auto* factors = scratch<float>(Scratch::Row2, static_cast<size_t>(32 * blocks));
   if (k > 0) read_floats(row_of(product.args.x, 0, k), 0, k, wide);
   find_row_kernels(product.format->number).round(wide, k, values, factors, factors + 16 * blocks);
@@ -335,13 +401,13 @@ void multiply_row_span(const QuantizedProduct& product, const void* x, int64_t b
   finish_row(product.args, product.args.parts[0], 0, begin, n, products, nullptr);
 }
 
-// Shares pieces of the weights, of about 256 KiB, among the threads. Shares of their own, as in gemv.cpp, were 5 to 15%
+// Shares pieces of the weights among the threads. Shares of their own, as in gemv.cpp, were 5 to 15%
 // slower for Q6_K and no faster for others (two cores of a Zen 4).
 void multiply_row_alone_or_shared(const QuantizedProduct& product, bool alone) {
   const BlockRow x = round_one_row(product);
   const int64_t n = product.args.parts[0].n;
-  const int64_t row_bytes = std::max<int64_t>(product.args.k / product.format->values * product.format->bytes, 1);
-  const int64_t piece = std::clamp<int64_t>((int64_t{256} << 10) / row_bytes, 8, 1024);
+  const int64_t row_bytes = product.args.k / product.format->values * product.format->bytes;
+  const int64_t piece = rows_of_piece(n, row_bytes, WorkerPool::instance().size());
   if (alone || n <= piece) return multiply_row_span(product, &x, 0, n);
   std::atomic<int64_t> next{0};
   WorkerPool::instance().run([&](int /*index*/, int /*count*/) {

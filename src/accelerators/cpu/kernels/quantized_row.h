@@ -7,8 +7,8 @@
 
 namespace anyaccel::cpu {
 
-// Returns true if the processor and the format have such products, for rows of k columns: Q4_K, Q5_K, Q6_K, and Q4_0 in rows of
-// a multiple of 256.
+// Returns true if the processor and the format have such products, for rows of k columns, a multiple of 256: Q4_0, Q8_0, Q4_K, Q5_K
+// and Q6_K.
 bool takes_one_row(uint32_t format, int64_t k);
 // out = x * transpose(w) + bias + residual for one row of x, rounded as AA_QUANTIZED_ROUNDED allows. Uses the worker pool.
 void multiply_one_row(const QuantizedProduct& product);

@@ -128,6 +128,18 @@ TEST(QuantizedCache, ALaterTokensNaNDoesNotReachEarlierOnes) {
   }
 }
 
+TEST(QuantizedCache, ANewTokenReadsEveryE4m3) {
+  Random random(3);
+  // The one slot has the weight 1 for each query head, as keys are 0: results are the values, a NaN among them for either sign.
+  for (const int64_t group : {1, 4}) {
+    OpCase c = attention_case(random, 1, group, 1, 256, 1, 1, params_of(256, AA_CACHE_F8_E4M3));
+    c.tensors[2].fill([](int64_t) { return 0.0; });
+    c.tensors[3].fill([](int64_t code) { return static_cast<double>(code); });
+    c.tensors[6] = c.tensors[7] = TestTensor();
+    compare(c, kTolerance);
+  }
+}
+
 TEST(QuantizedCache, OutOfRange) {
   Random random(1);
   OpCase c = attention_case(random, 3, 4, 2, 32, 2, 8, params_of(32, AA_CACHE_F8_E4M3));

@@ -1,4 +1,4 @@
-// Reads prompts from files.
+// Reads prompts and other texts from files.
 #include "cli/prompt_file.h"
 
 #include <fcntl.h>
@@ -32,8 +32,14 @@ class Descriptor {
   int number_;
 };
 
-[[noreturn]] void refuse(const std::string& file, const std::string& why) {
-  throw Error("--prompt-file: cannot read '" + file + "': " + why);
+// A file, and the argument of the command line that names it.
+struct TextFile {
+  const std::string& path;
+  const std::string& argument;
+};
+
+[[noreturn]] void refuse(const TextFile& file, const std::string& why) {
+  throw Error(file.argument + ": cannot read '" + file.path + "': " + why);
 }
 
 std::string invalid_utf8(const std::string& text) {
@@ -47,21 +53,22 @@ std::string invalid_utf8(const std::string& text) {
 }
 
 // Opens the file without blocking.
-int open_prompt(const std::string& file) {
-  if (file == "-") return STDIN_FILENO;
-  const int number = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+int open_text(const TextFile& file) {
+  if (file.path == "-") return STDIN_FILENO;
+  const int number = open(file.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
   if (number < 0) refuse(file, std::strerror(errno));
   return number;
 }
 
 }  // namespace
 
-std::string read_prompt_file(const std::string& file) {
-  const Descriptor descriptor(open_prompt(file));
+std::string read_text_file(const std::string& path, const std::string& argument) {
+  const TextFile file{path, argument};
+  const Descriptor descriptor(open_text(file));
   const int number = descriptor.number();
   struct stat about {};
   if (fstat(number, &about) != 0) refuse(file, std::strerror(errno));
-  if (S_ISDIR(about.st_mode)) refuse(file, "it is a folder; give a file that holds one prompt");
+  if (S_ISDIR(about.st_mode)) refuse(file, "it is a folder; give a file that holds one text");
   // A non-blocking read from a pipe without a writer returns nothing; with a writer, it would have to be retried.
   bool awaited = false;
   std::string text;
@@ -79,10 +86,10 @@ std::string read_prompt_file(const std::string& file) {
     text.append(buffer, static_cast<size_t>(got));
     if (text.size() > most_bytes) refuse(file, "it holds more than 256 MiB, which no model's context takes");
   }
-  if (text.empty() && S_ISFIFO(about.st_mode) && file != "-" && !awaited) {
+  if (text.empty() && S_ISFIFO(about.st_mode) && path != "-" && !awaited) {
     refuse(file, "it is a pipe that holds nothing and that no process writes to; start the writer first");
   }
-  if (text.empty()) refuse(file, "it is empty; expected a prompt");
+  if (text.empty()) refuse(file, "it is empty; expected a text");
   if (const std::string wrong = invalid_utf8(text); !wrong.empty()) refuse(file, wrong);
   return text;
 }

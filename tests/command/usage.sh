@@ -86,6 +86,11 @@ if [ "$(id -u)" != 0 ]; then
   prompt_file "$work/secret" "Permission denied"
 fi
 expect 2 "--prompt: it is not UTF-8: the byte 0xff at offset 1" generate --model "$model" --prompt "$(printf 'a\377')"
+# The argument that names the file is the command's own.
+expect 1 "FILE: cannot read '$work/none'" perplexity --model "$model" "$work/none"
+expect 1 "FILE: cannot read '$work/empty': it is empty" tokenize --model "$model" "$work/empty"
+expect 1 "--file: cannot read '$work/none'" embed --model "$model" --file "$work/none"
+expect 1 "--importance: cannot read '$work/none'" quantize "$model" "$work/out.gguf" --importance "$work/none"
 printf 'Once upon' >"$work/prompt"
 (sleep 1; cat "$work/prompt") >"$work/pipe" &
 for from in "$work/prompt" "$work/pipe"; do  # a pipe whose writer is slow is waited for

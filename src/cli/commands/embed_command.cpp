@@ -62,7 +62,7 @@ int run_embed(int argc, char** argv) {
     load.dtype = wanted_dtype(dtype);
     const llm::Pooling wanted = parse_pooling(pooling);
     for (const std::string& text : texts) check_prompt_text(text, "--text");
-    for (const std::string& file : files) texts.push_back(read_prompt_file(file));
+    for (const std::string& file : files) texts.push_back(read_text_file(file, "--file"));
     if (texts.empty()) throw UsageError("no text; give one with --text TEXT or --file FILE");
     apply_adapters(adapters, used_adapters, load);
     if (used_adapters.size() > 1 && used_adapters.size() != texts.size()) {

@@ -195,7 +195,7 @@ Numbers check_numbers(const Arguments& arguments) {
 std::vector<std::string> all_prompts(const Arguments& arguments) {
   std::vector<std::string> prompts = arguments.prompts;
   for (const std::string& file : arguments.prompt_files) {
-    std::string text = read_prompt_file(file);
+    std::string text = read_text_file(file, "--prompt-file");
     if (!text.empty() && text.back() == '\n') text.pop_back();  // the newline that editors append
     prompts.push_back(std::move(text));
   }

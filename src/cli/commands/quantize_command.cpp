@@ -113,11 +113,8 @@ int run_quantize(int argc, char** argv) {
     }
     llm::QuantizeOptions quantize;
     quantize.type = type;
-    if (!importance_file.empty()) {
-      quantize.importance_text = read_prompt_file(importance_file);
-      if (quantize.importance_text.empty()) throw UsageError("--importance: '" + importance_file + "' is empty");
-    }
-    const std::string text = text_file.empty() ? quantize.importance_text : read_prompt_file(text_file);
+    if (!importance_file.empty()) quantize.importance_text = read_text_file(importance_file, "--importance");
+    const std::string text = text_file.empty() ? quantize.importance_text : read_text_file(text_file, "--text");
     std::optional<llm::QuantizeResult> result;
     {
       Progress progress("quantizing", ProgressUnit::Bytes, !quiet);
@@ -187,7 +184,7 @@ int run_perplexity(int argc, char** argv) {
     load.activations = wanted_activations(activations);
     llm::PerplexityOptions options = measuring.parse();
     if (!used_adapters.empty()) options.adapter = used_adapters.front();
-    const llm::Perplexity found = measure(model, load, read_prompt_file(text_file), options, !quiet);
+    const llm::Perplexity found = measure(model, load, read_text_file(text_file, "FILE"), options, !quiet);
     if (json) {
       print_json(perplexity_json(found));
     } else {

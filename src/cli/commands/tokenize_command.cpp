@@ -54,7 +54,7 @@ int run_tokenize(int argc, char** argv) {
   return run_command(line, argc, argv, [&] {
     if (decode && only_ids) throw UsageError("--ids cannot go with --decode, which prints a text");
     const auto tokenizer = llm::Tokenizer::load(model);
-    const std::string input = read_prompt_file(file);
+    const std::string input = read_text_file(file, "FILE");
     const std::vector<int32_t> ids =
         decode ? read_ids(input, tokenizer->vocab_size()) : tokenizer->encode(input, !no_special);
     const std::string text = decode ? tokenizer->decode(ids, no_special) : input;

@@ -13,7 +13,7 @@ cd "$folder"/anyaccel-* || fail "the tarball holds no folder of its name"
 
 gloo=lib/anyaccel/libanyaccel_gloo.so  # opened by name, with what it needs beside it
 [ ! -e "$build/$gloo" ] || [ -e $gloo ] || fail "$gloo is missing"
-for program in bin/anyaccel tests/* $(find $gloo 2>/dev/null); do
+for program in bin/* tests/* $(find $gloo 2>/dev/null); do
   ldd "$program" | awk '$2 == "=>" {print $1, $3}' | while read -r name file; do
     case $name:$file in
       *:"$PWD"/*) ;;
@@ -24,7 +24,7 @@ for program in bin/anyaccel tests/* $(find $gloo 2>/dev/null); do
 done >"$folder/foreign"
 [ ! -s "$folder/foreign" ] || fail "$(cat "$folder/foreign")"
 for library in lib/anyaccel/*.so*; do
-  readelf --dyn-syms --wide "$library" bin/anyaccel | grep -o 'GLIBC_2\.[0-9]*' | sort -t. -k2 -n | tail -1
+  readelf --dyn-syms --wide "$library" bin/* | grep -o 'GLIBC_2\.[0-9]*' | sort -t. -k2 -n | tail -1
 done | sort -t. -k2 -n | tail -1 >"$folder/glibc"
 newest=$(sed 's/GLIBC_2\.//' "$folder/glibc")
 [ "$newest" -le 36 ] || fail "glibc 2.$newest is needed; 2.36 was promised"

@@ -212,7 +212,7 @@ class Ahead {
  public:
   HWY_INLINE Ahead(int64_t bytes, const Stretch& stretch)
       : bytes_(bytes), row_(stretch.row), gap_(stretch.gap * static_cast<int64_t>(sizeof(Raw))) {
-    if (gap_ == 0) return;
+    if (gap_ == 0 || row_ == 0) return;  // an inner size of 0 reads nothing
     column_ = stretch.begin + bytes / static_cast<int64_t>(sizeof(Raw));
     bytes_ += column_ / row_ * gap_;
     column_ %= row_;

@@ -14,6 +14,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/llm/text_generation.h"
 #include "llm/grammar/token_grammar.h"
+#include "llm/model_fixtures.h"
 #include "test_paths.h"
 
 namespace anyaccel::llm {

@@ -40,7 +40,8 @@ struct ModelShape {
 const std::vector<ModelShape>& known_model_shapes();
 // Returns a shape for each family and each form in which its layers are computed differently, with the sizes of `like` as
 // far as the family has them, and its own defaults for everything else. Experts are smaller, so that those of a token
-// have about the size of the dense block.
+// have about the size of the dense block, and blocks without a gate have one and a half times the inner size, so that their two
+// matrices are as large as three.
 std::vector<ModelShape> family_shapes(const ModelShape& like);
 // Throws InvalidArgument, which lists the known names, for any other name.
 const ModelShape& find_model_shape(const std::string& name);

@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "anyaccel/accelerator.h"
@@ -433,16 +434,21 @@ int generate(const Arguments& arguments, std::optional<RankedCommand>& joined) {
 
   // Pieces of several texts would mix, so only a single one streams.
   const bool stream = prompts.size() == 1 && !arguments.no_stream && !arguments.json;
-  // The answer continues the prompt, so both are printed.
-  if (prompts.size() == 1 && !arguments.json && !arguments.quiet) std::cout << prompts[0] << std::flush;
+  // The answer continues the prompt, so both are printed; the prompt only when there is an answer, and not before an error.
+  bool prompt_is_due = prompts.size() == 1 && !arguments.json && !arguments.quiet;
+  const auto print_prompt = [&] {
+    if (std::exchange(prompt_is_due, false)) std::cout << prompts[0] << std::flush;
+  };
   llm::TextCallback callback;
   if (stream) {
-    callback = [](size_t, std::string_view piece) {
+    callback = [&](size_t, std::string_view piece) {
+      print_prompt();
       std::cout << piece << std::flush;
       return static_cast<bool>(std::cout);  // stops if the reader has closed the output
     };
   }
   const auto print = [&](const llm::GenerateResult& result) {
+    print_prompt();
     if (arguments.json) {
       print_json(result_json(arguments, prompts, generator, result));
     } else if (stream) {

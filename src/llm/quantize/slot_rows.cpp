@@ -1,3 +1,4 @@
+// Implements slot_rows.h: a reader for each layout that a tensor can have in its file.
 #include "llm/quantize/slot_rows.h"
 
 #include <algorithm>

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <random>
@@ -344,6 +346,43 @@ TEST(Gguf, LiesAreRefused) {
   expect_contains(checkpoint_error([&] { parse_header(small_file().file(0x03000000)); }), "big-endian");
 }
 
+// Overwrites the bytes that lie `distance` behind the last place where `text` is.
+template <class T>
+std::string changed_after(std::string file, std::string_view text, size_t distance, T value) {
+  const size_t at = file.rfind(text);
+  EXPECT_NE(at, std::string::npos);
+  std::memcpy(file.data() + at + distance, &value, sizeof value);
+  return file;
+}
+
+TEST(Gguf, EachLieIsNamed) {
+  const auto refused = [](std::string_view part, std::string_view text, size_t distance, auto value) {
+    const std::string file = changed_after(small_file().file(), text, distance, value);
+    expect_contains(checkpoint_error([&] { parse_header(file); }), part);
+  };
+  constexpr uint64_t kNegative = ~uint64_t{31};
+  refused("not a GGUF file", "GGUF", 0, uint32_t{1});
+  refused("as the number of tensors", "GGUF", 8, uint64_t{1} << 62);
+  refused("as the number of keys", "GGUF", 16, UINT64_MAX);
+  const std::string_view architecture = "general.architecture", tokens = "tokenizer.ggml.tokens";
+  refused("ends within key 0", "GGUF", 24, uint64_t{1} << 40);
+  refused("value type 99", architecture, architecture.size(), uint32_t{99});
+  refused("ends within the key", architecture, architecture.size() + 4, uint64_t{1} << 63);
+  refused("value type 77", tokens, tokens.size() + 4, uint32_t{77});
+  refused("a list of lists", tokens, tokens.size() + 4, uint32_t{9});
+  refused("as the number of elements", tokens, tokens.size() + 8, uint64_t{1} << 50);
+  const std::string_view b("\1\0\0\0\0\0\0\0b", 9);  // the name of the second tensor, of one dimension
+  refused("0 dimensions", b, b.size(), uint32_t{0});
+  refused("0 as a size", b, b.size() + 4, uint64_t{0});
+  refused("as a size", b, b.size() + 4, kNegative);
+  refused("takes 128 bytes", b, b.size() + 4, uint64_t{32});
+  refused("type 9, which is not known", b, b.size() + 12, uint32_t{9});
+  for (const uint64_t offset : {uint64_t{0}, uint64_t{97}, uint64_t{128}, uint64_t{1} << 60, kNegative}) {
+    refused("tensor \"b\" begins at byte " + std::to_string(offset), b, b.size() + 16, offset);
+    refused("expected 96, behind the tensor before it", b, b.size() + 16, offset);
+  }
+}
+
 TEST(Gguf, ModelsThatNeedSomethingElseAreRefusedByName) {
   const std::string directory = anyaccel::testing::models_directory() + "/llama_gqa";
   const TestDirectory dir;
@@ -363,6 +402,8 @@ TEST(Gguf, ModelsThatNeedSomethingElseAreRefusedByName) {
     w.add("llama.rope.scaling.yarn_ext_factor", 0.5f);
   });
   refused("attn_factor", [](GgufWriter& w) { w.add("llama.rope.scaling.attn_factor", 0.5f); });
+  refused("is not a number; expected a floating-point number from 0",
+          [](GgufWriter& w) { w.add("llama.rope.scaling.attn_factor", std::numeric_limits<float>::quiet_NaN()); });
   refused("expected 128, those of all", [](GgufWriter& w) {
     w.add_tensor("blk.9.attn_qkv.weight", {2, 1}, 0, "12345678");
   });

@@ -1,4 +1,7 @@
 // Gives access to the key-value pairs of a GGUF file, with checks of their types and ranges.
+#include <cmath>
+#include <cstdio>
+
 #include "anyaccel/error.h"
 #include "base/text/json.h"
 #include "llm/checkpoint/gguf.h"
@@ -6,12 +9,19 @@
 namespace anyaccel::llm {
 namespace {
 
+std::string float_text(double value) {
+  if (std::isnan(value)) return "not a number";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.7g", value);
+  return text;
+}
+
 std::string describe(const GgufValue& value) {
   constexpr const char* kinds[] = {"whole numbers", "numbers", "texts"};
   const size_t kind = value.elements.index();
   if (value.is_list) return std::string("a list of ") + (value.is_bool ? "truth values" : kinds[kind]);
   if (kind == 0) return std::to_string(std::get<0>(value.elements)[0]);
-  if (kind == 1) return std::to_string(std::get<1>(value.elements)[0]);
+  if (kind == 1) return float_text(std::get<1>(value.elements)[0]);
   return quote_text(std::get<2>(value.elements)[0]);
 }
 
@@ -59,8 +69,8 @@ std::optional<double> GgufMetadata::number(std::string_view key, double least, d
   const auto* numbers = std::get_if<std::vector<double>>(&value->elements);
   // A comparison with NaN is false, so NaN is rejected too.
   if (numbers == nullptr || !(numbers->front() >= least && numbers->front() <= most)) {
-    error(key, "is " + describe(*value) + "; expected a floating-point number from " + std::to_string(least) + " to " +
-                   std::to_string(most));
+    error(key, "is " + describe(*value) + "; expected a floating-point number from " + float_text(least) + " to " +
+                   float_text(most));
   }
   return numbers->front();
 }

@@ -116,18 +116,16 @@ void check_evoformer(EvoformerAttn& library, const EvoformerCase& c, DType dtype
 }
 
 TEST(EvoformerAttnTest, AttentionAndItsGradients) {
-  on_every_isa([] {
-    auto library = evoformer();
-    for (const int biases : {0, 1, 2, 3}) {
-      check_evoformer(*library, {2, 2, 5, 2, 3, (biases & 1) != 0, (biases & 2) != 0}, DType::F32, true);
-    }
-    check_evoformer(*library, {1, 1, 1, 1, 1, true, true}, DType::F32, true);
-    for (const int64_t length : {16, 33, 50}) {
-      check_evoformer(*library, {1, 2, length, 3, 20, true, true}, DType::F32, false);
-      check_evoformer(*library, {1, 2, length, 2, 32, true, true}, DType::BF16, false);
-      check_evoformer(*library, {2, 1, length, 1, 64, false, true}, DType::F16, false);
-    }
-  });
+  auto library = evoformer();
+  for (const int biases : {0, 1, 2, 3}) {
+    check_evoformer(*library, {2, 2, 5, 2, 3, (biases & 1) != 0, (biases & 2) != 0}, DType::F32, true);
+  }
+  check_evoformer(*library, {1, 1, 1, 1, 1, true, true}, DType::F32, true);
+  for (const int64_t length : {16, 33, 50}) {
+    check_evoformer(*library, {1, 2, length, 3, 20, true, true}, DType::F32, false);
+    check_evoformer(*library, {1, 2, length, 2, 32, true, true}, DType::BF16, false);
+    check_evoformer(*library, {2, 1, length, 1, 64, false, true}, DType::F16, false);
+  }
 }
 
 TEST(EvoformerAttnTest, HiddenKeysAndRowsThatSeeNothing) {

@@ -105,21 +105,19 @@ void check_expert_product(InferenceCutlass& library, const ExpertCase& c) {
 }
 
 TEST(InferenceCutlassTest, QuantizedWeights) {
-  on_every_isa([] {
-    auto library = expert_products();
-    for (const DType dtype : {DType::F32, DType::F16, DType::BF16}) {
-      for (const int bits : {4, 8}) {
-        check_expert_product(*library, {.rows_of = {19}, .bits = bits, .dtype = dtype, .one = true});
-      }
+  auto library = expert_products();
+  for (const DType dtype : {DType::F32, DType::F16, DType::BF16}) {
+    for (const int bits : {4, 8}) {
+      check_expert_product(*library, {.rows_of = {19}, .bits = bits, .dtype = dtype, .one = true});
     }
-    // One row, narrow weights, whole strips, no inner elements.
-    check_expert_product(*library, {.inner = 33, .columns = 96, .rows_of = {1}, .bits = 4, .one = true});
-    check_expert_product(*library, {.inner = 5, .columns = 2, .rows_of = {9}, .bits = 4, .one = true});
-    check_expert_product(*library,
-                         {.inner = 64, .columns = 31, .rows_of = {8}, .bits = 8, .with_bias = false, .one = true});
-    check_expert_product(*library, {.inner = 0, .columns = 31, .rows_of = {3}, .bits = 8, .one = true});
-    check_expert_product(*library, {.rows_of = {0}, .one = true});
-  });
+  }
+  // One row, narrow weights, whole strips, no inner elements.
+  check_expert_product(*library, {.inner = 33, .columns = 96, .rows_of = {1}, .bits = 4, .one = true});
+  check_expert_product(*library, {.inner = 5, .columns = 2, .rows_of = {9}, .bits = 4, .one = true});
+  check_expert_product(*library,
+                       {.inner = 64, .columns = 31, .rows_of = {8}, .bits = 8, .with_bias = false, .one = true});
+  check_expert_product(*library, {.inner = 0, .columns = 31, .rows_of = {3}, .bits = 8, .one = true});
+  check_expert_product(*library, {.rows_of = {0}, .one = true});
 }
 
 TEST(InferenceCutlassTest, Activations) {
@@ -131,15 +129,13 @@ TEST(InferenceCutlassTest, Activations) {
 }
 
 TEST(InferenceCutlassTest, Experts) {
-  on_every_isa([] {
-    auto library = expert_products();
-    for (const DType dtype : {DType::F32, DType::F16, DType::BF16}) {
-      for (const int bits : {0, 4, 8}) {
-        check_expert_product(*library, {.rows_of = {3, 0, 17, 1, 0, 8}, .unassigned = 2, .bits = bits, .dtype = dtype});
-      }
+  auto library = expert_products();
+  for (const DType dtype : {DType::F32, DType::F16, DType::BF16}) {
+    for (const int bits : {0, 4, 8}) {
+      check_expert_product(*library, {.rows_of = {3, 0, 17, 1, 0, 8}, .unassigned = 2, .bits = bits, .dtype = dtype});
     }
-    check_expert_product(*library, {.rows_of = {0, 0, 0}, .unassigned = 3});
-  });
+  }
+  check_expert_product(*library, {.rows_of = {0, 0, 0}, .unassigned = 3});
 }
 
 // Rows before experts that do not rise, or reach beyond the rows, read and write nothing outside the tensors.

@@ -108,6 +108,38 @@ TEST_P(Quantized, LinearAgreesWithItsReference) {
   });
 }
 
+// So many rows of weights are decoded in two pieces on the CPU. Whole numbers and powers of two make the sums exact.
+TEST(QuantizedLinear, LargeWeightsAreDecodedInPieces) {
+  if (anyaccel::testing::device_under_test() != nullptr) GTEST_SKIP() << "is about the kernels of the CPU";
+  constexpr int64_t m = 33, k = 8192, n = 576, blocks = k / 32;
+  Random random(9);
+  TestTensor x(DType::F32, {m, k}), w(DType::U8, {n, blocks * 34}), bias(DType::F32, {n}), residual(DType::F32, {m, n});
+  const auto value = [](int64_t j) { return j * 5 % 9 - 4; };
+  std::vector<int64_t> sums(m);
+  for (int64_t i = 0; i < m * k; ++i) {
+    const int64_t number = random.integer(-3, 3);
+    x.set(i, static_cast<double>(number));
+    sums[static_cast<size_t>(i / k)] += number * value(i % 32);
+  }
+  for (int64_t i = 0; i < n * blocks; ++i) {
+    w.set(i * 34 + 1, 0x30 + 4 * (i / blocks % 3));  // the upper byte of 1/8, 1/4 or 1/2 as a half
+    for (int64_t j = 0; j < 32; ++j) w.set(i * 34 + 2 + j, value(j) & 255);
+  }
+  for (int64_t i = 0; i < n; ++i) bias.set(i, static_cast<double>(i));
+  for (int64_t i = 0; i < m * n; ++i) residual.set(i, static_cast<double>(i % 101));
+  OpCase c;
+  c.op = "quantized_linear";
+  c.tensors = {TestTensor(DType::F32, {m, n}), x, w, bias, residual};
+  c.with(aa_quantized_params{0, AA_BLOCK_Q8_0, AA_QUANTIZED_EXACT});
+  run(c, true);
+  for (int64_t i = 0; i < m * n; ++i) {
+    const double scale = std::ldexp(0.125, static_cast<int>(i % n % 3));
+    const double product = scale * static_cast<double>(sums[static_cast<size_t>(i / n)]);
+    ASSERT_EQ(c.tensors[0].number(i), product + static_cast<double>(i % n + i % 101))
+        << "row " << i / n << ", " << i % n;
+  }
+}
+
 // Whatever the number of rows, a row's sums have one order.
 TEST_P(Quantized, LinearByRowDoesNotDependOnTheNumberOfRows) {
   Random random(5);

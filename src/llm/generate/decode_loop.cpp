@@ -137,7 +137,7 @@ void Session::step() {
   const auto batch = static_cast<int64_t>(impl.active.size());
   const bool replayed = impl.graphs_wanted() && impl.graphs.replay(
                                                     impl.accelerator, batch, [&] { impl.decoder.prepare(batch); },
-                                                    [&] { impl.enqueue_step(); });
+                                                    [&](const BetweenGraphs& between) { impl.enqueue_step(between); });
   if (!replayed) {
     // The calls of a step depend on the experts that it chooses.
     std::optional<ScopeGuard> step;
@@ -309,7 +309,7 @@ void Session::Impl::enqueue_draw() {
   if (model->group()) model->group()->inference_all_reduce(chosen);
 }
 
-void Session::Impl::enqueue_step() {
+void Session::Impl::enqueue_step(const BetweenGraphs& between) {
   const StepInput input = decode_input();
   std::vector<SequenceRange> ranges;
   if (decoder.dynamic_rope()) {
@@ -317,7 +317,7 @@ void Session::Impl::enqueue_step() {
       ranges.push_back({static_cast<int64_t>(i), static_cast<int64_t>(i) + 1, active[i]});
     }
   }
-  decoder.forward(input, ranges);
+  decoder.forward(input, ranges, between);
   decoder.logits(decode_logits.slice(0, 0, static_cast<int64_t>(active.size())), {});
   decoder.ops().increment(input.positions, 1);
   enqueue_scores(/*first=*/false);
@@ -325,8 +325,7 @@ void Session::Impl::enqueue_step() {
 }
 
 bool Session::Impl::graphs_wanted() const {
-  return accelerator.supports_graphs() && accelerator.get_compile_backend() == "graph" && decoder.ops().all_native() &&
-         !decoder.reads_back();
+  return accelerator.supports_graphs() && accelerator.get_compile_backend() == "graph" && decoder.ops().all_native();
 }
 
 void Session::Impl::fail_without_token(size_t i) const {

@@ -199,7 +199,8 @@ void DecoderStep::prepare(int64_t tokens) {
   current_ = views_.size() - 1;
 }
 
-void DecoderStep::forward(const StepInput& input, std::span<const SequenceRange> ranges) {
+void DecoderStep::forward(const StepInput& input, std::span<const SequenceRange> ranges, const BetweenGraphs& between) {
+  between_ = between ? &between : nullptr;
   prepare(input.ids.numel());
   const ModelWeights& weights = model_->weights();
   if (adapting_) ops_->embedding(views_[current_].adapter_columns, adapter_columns_, input.sequence);
@@ -531,7 +532,12 @@ void DecoderStep::add_experts(const Tensor& x, size_t index) {
   const float multiplier = model_->config().residual_multiplier;
   const Tensor& sum = multiplier == 1.0f ? views.hidden : views.branch;
   if (multiplier != 1.0f || (group_ && model_->shard().rank != 0)) sum.fill(0);
-  experts_->run(sum, x, index);
+  experts_->enqueue_router(x, index);
+  if (between_ != nullptr) {
+    (*between_)([this, sum, x, index] { experts_->run(sum, x, index); });
+  } else {
+    experts_->run(sum, x, index);
+  }
   if (group_) group_->inference_all_reduce(sum);
   if (multiplier != 1.0f) ops_->scaled_add(views.hidden, views.hidden, 1.0f, views.branch, multiplier);
 }

@@ -18,6 +18,7 @@
 #include "anyaccel/ops/inference.h"
 #include "anyaccel/tensor.h"
 #include "llm/generate/expert_block.h"
+#include "llm/generate/graph_cache.h"
 
 namespace anyaccel::llm {
 
@@ -50,7 +51,7 @@ class DecoderStep {
   std::vector<Tensor> caches() const;
   // Copies keys and values of tokens [begin, end) from one sequence to another, and what depends on its length.
   void copy_sequence(int32_t from, int32_t to, int64_t begin, int64_t end);
-  // Returns whether the host reads results of a step to go on with it, so that the step cannot be captured.
+  // Returns whether the host reads results of a step to go on with it, so that a captured step has work between graphs.
   bool reads_back() const noexcept { return experts_ != nullptr; }
   // Returns whether a sequence has an adapter, which adds ops to a step.
   bool adapting() const noexcept { return adapting_; }
@@ -68,7 +69,8 @@ class DecoderStep {
   // Prepares the tensors of a step of `tokens` tokens, so that forward() with that many only enqueues.
   void prepare(int64_t tokens);
   // Runs the embedding and all layers. `ranges` cover the tokens in order; they may be empty unless dynamic_rope().
-  void forward(const StepInput& input, std::span<const SequenceRange> ranges);
+  // `between` takes the host's part of a step that is being captured; without it, that runs at once.
+  void forward(const StepInput& input, std::span<const SequenceRange> ranges, const BetweenGraphs& between = {});
   // Returns the logits (fp32 [R, V], contiguous) after those tokens of the last forward() that `rows` (indices, [R])
   // selects; an empty handle selects all. Every rank gets the logits of the whole vocabulary.
   void logits(const Tensor& out, const Tensor& rows);
@@ -157,9 +159,10 @@ class DecoderStep {
   std::unique_ptr<ExpertBlock> experts_;  // null if no layer has experts
   int64_t max_tokens_ = 0;
   bool dynamic_rope_ = false;
-  bool plain_ = true;       // layers have Llama's structure
-  bool adapting_ = false;   // a sequence has an adapter
-  Tensor adapter_columns_;  // [B, R]: 1 in the columns of a sequence's adapter
+  bool plain_ = true;                       // layers have Llama's structure
+  bool adapting_ = false;                   // a sequence has an adapter
+  const BetweenGraphs* between_ = nullptr;  // of the step that is being captured; null otherwise
+  Tensor adapter_columns_;                  // [B, R]: 1 in the columns of a sequence's adapter
   float embedding_multiplier_ = 1.0f;
   Tensor window_inv_freq_;              // [R] of layers with a window, if they rotate differently
   Tensor slopes_;                       // [heads] of this rank, of models with ALiBi

@@ -40,18 +40,23 @@ ExpertBlock::ExpertBlock(const Model& model, int64_t max_tokens) : model_(model)
   ordered_ = scratch({max_tokens * choices, config.hidden_size});
 }
 
-void ExpertBlock::choose(const Tensor& x, size_t index) {
+void ExpertBlock::enqueue_router(const Tensor& x, size_t index) {
   const LayerWeights& layer = model_.weights().layers[index];
   const ExpertsConfig& config = model_.config().experts;
   const int64_t tokens = x.size(0);
   const int64_t routed = tokens * config.count;
-  const int64_t count = routed + (layer.shared_weight ? tokens : 0);
   weight_product(ops_, model_, logits_.slice(0, 0, routed).view({tokens, config.count}), x, layer.router,
                  layer.formats.router, layer.router_bias);
   if (layer.shared_weight) {
-    weight_product(ops_, model_, logits_.slice(0, routed, count).view({tokens, 1}), x, layer.shared_weight,
+    weight_product(ops_, model_, logits_.slice(0, routed, routed + tokens).view({tokens, 1}), x, layer.shared_weight,
                    layer.formats.shared_weight);
   }
+}
+
+void ExpertBlock::choose(int64_t tokens, size_t index) {
+  const ExpertsConfig& config = model_.config().experts;
+  const int64_t routed = tokens * config.count;
+  const int64_t count = routed + (model_.weights().layers[index].shared_weight ? tokens : 0);
   host_logits_.slice(0, 0, count).copy_from(logits_.slice(0, 0, count));
   model_.accelerator().current_stream(model_.device().index).synchronize();
   const std::span<const float> values(host_logits_.data_as<float>(), static_cast<size_t>(count));
@@ -105,7 +110,7 @@ void ExpertBlock::run_expert(const Tensor& out, const Tensor& x, const ExpertWei
 }
 
 void ExpertBlock::run(const Tensor& out, const Tensor& x, size_t index) {
-  choose(x, index);
+  choose(x.size(0), index);
   const LayerWeights& layer = model_.weights().layers[index];
   const int64_t tokens = x.size(0), hidden = x.size(1), choices = choice_.choices;
   const int64_t rows = tokens * choices;

@@ -78,7 +78,7 @@ struct Session::Impl {
   std::span<const int32_t> newest_tokens();
   // Enqueues the ops of one decode step, from the newest tokens to the scores of the next ones and, unless the host
   // filters these, to the next tokens.
-  void enqueue_step();
+  void enqueue_step(const BetweenGraphs& between = {});
   // Applies rules and penalties to decode_logits. Counts the newest tokens for the penalties, except at the first draw,
   // before which there are none.
   void enqueue_scores(bool first);

@@ -40,8 +40,8 @@ std::vector<float> decoded(const TestTensor& w, const BlockFormat& format) {
   return values;
 }
 
-// Six times the standard deviation of what rounding x by groups, to so many steps of each sign, and weights to bf16, does to any
-// element.
+// Eight times the standard deviation of what rounding x by groups, to so many steps of each sign, and weights to bf16, does to
+// any element. (Of weights that differ little all may be rounded by half a step, which is worse than the average assumed here.)
 double rounding_error(const TestTensor& x, const std::vector<float>& w, int64_t n, double steps, bool bf16_weights) {
   const int64_t m = x.shape()[0], k = x.shape()[1];
   double most = 0;
@@ -60,7 +60,7 @@ double rounding_error(const TestTensor& x, const std::vector<float>& w, int64_t 
       most = std::max(most, variance);
     }
   }
-  return 6 * std::sqrt(most);
+  return 8 * std::sqrt(most);
 }
 
 class Quantized : public ::testing::TestWithParam<BlockFormat> {};
@@ -100,8 +100,8 @@ TEST_P(Quantized, LinearAgreesWithItsReference) {
           magnitude = std::max(magnitude, sum);
         }
       }
-      // With few rows, x is rounded to 16 bits for weights of 8.
-      const bool fine = format.number == AA_BLOCK_Q8_0 && m <= 32;
+      // With few rows, the CPU rounds x to 16 bits for weights of 8.
+      const bool fine = format.number == AA_BLOCK_Q8_0 && m <= 32 && !anyaccel::testing::device_under_test();
       const double error = rounded ? rounding_error(c.tensors[1], w, n, fine ? 127 * 256 : 127, !fine) : 0;
       compare(c, {error + 1e-6 * magnitude + 1e-5, 0, 1});
     }

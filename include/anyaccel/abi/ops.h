@@ -112,7 +112,7 @@
  *                    Since 2.0. out = x * transpose(W) + bias + residual, where row n of W [N,K] is what row n of w decodes to.
  *                    K is a multiple of the format's values, C = K / values * bytes, and the bytes of a row of w are
  *                    adjacent. residual may be out. With AA_QUANTIZED_ROUNDED each 32 values of a row of x may be
- *                    rounded to multiples of a 127th of the largest magnitude among them, and W to bf16.
+ *                    rounded to multiples of a 127th of the largest magnitude among them, or to bf16, and W to bf16.
  *  "quantized_embedding" out float [T,K]; table U8 [V,C]; ids index [T]                       aa_quantized_params
  *                    Since 2.0. "embedding" of the table that the bytes decode to; C as above. `rounding` has no effect.
  *  "quantized_embedding_shard" out float [T,K]; table U8 [V,C]; ids index [T]                 aa_quantized_shard_params

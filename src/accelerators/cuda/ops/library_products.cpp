@@ -1,16 +1,23 @@
 // Products of many rows: cuBLASLt, whose algorithm product_engine.h chooses. x and w must have the same dtype; results are summed
-// in fp32 and rounded once.
+// in fp32 and rounded once. Quantized weights are decoded before, piece by piece, to bf16 where
+// the call may round, else to fp32 (kernels/cuda/dequantize.cu).
 #include <algorithm>
 #include <bit>
+#include <cctype>
+#include <memory>
+#include <string>
+#include <vector>
 
 #include "accelerators/cuda/ops/op_group.h"
 #include "accelerators/cuda/ops/product_engine.h"
 #include "accelerators/cuda/ops/tuned_kernels.h"
 #include "accelerators/cuda/stream.h"
 #include "anyaccel/dtype.h"
+#include "base/block_format.h"
 
 using aa_i32 = int32_t;
 using aa_i64 = int64_t;
+#include "kernels/cuda/dequantize_arguments.h"
 #include "kernels/cuda/gated_arguments.h"
 
 namespace anyaccel::cuda {
@@ -26,6 +33,11 @@ constexpr int64_t fewest_columns = 1024;
 // Scratch memory is allocated in steps of this size, so that it seldom grows: memory handed out earlier is kept.
 constexpr size_t scratch_step = size_t{32} << 20;
 constexpr unsigned most_grid_rows = 65535;
+// With fewer rows, decoding weights in every row's product takes less time than writing and reading them in between.
+constexpr int64_t fewest_quantized_rows = 9;
+// Of decoded weights: enough for each matrix of a model of 1 billion parameters, and rows that fill a product's tiles.
+constexpr size_t most_decoded_bytes = size_t{128} << 20;
+constexpr int64_t decoded_rows_unit = 256;
 
 // A matrix whose rows lie one after the other, each without gaps.
 bool is_by_rows(const aa_tensor& t) {
@@ -86,10 +98,18 @@ struct Part {
 class LibraryProducts final : public OpGroup {
  public:
   explicit LibraryProducts(DeviceState& device)
-      : device_(device), engine_(device), kernels_(device, "gated.cu", {"gated_combine", "gated_widen"}, {}) {}
+      : device_(device), engine_(device), kernels_(device, "gated.cu", {"gated_combine", "gated_widen"}, {}) {
+    for (const BlockFormat& format : block_formats()) {
+      std::string name(format.name);
+      for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      decoders_.push_back(std::make_unique<TunedKernels>(
+          device, "dequantize.cu", std::vector<std::string>{"dequantize_w_" + name, "dequantize_x_" + name},
+          std::vector<std::string>{"-DAA_BLOCK=" + name}));
+    }
+  }
 
   std::span<const Op> ops() const override {
-    static constexpr Op list[] = {Op::Linear, Op::LinearMulti, Op::GatedLinear};
+    static constexpr Op list[] = {Op::Linear, Op::LinearMulti, Op::GatedLinear, Op::QuantizedLinear};
     return list;
   }
 
@@ -97,6 +117,7 @@ class LibraryProducts final : public OpGroup {
     const aa_tensor* t = call.tensors;
     if (op == Op::Linear) return supports(Part{t[0], t[1], t[2], t[3], t[4]});
     if (op == Op::GatedLinear) return supports_gated(call);
+    if (op == Op::QuantizedLinear) return supports_quantized(call);
     for (uint32_t i = 1; i < call.tensor_count; i += 3) {
       if (!supports(Part{t[i], t[0], t[i + 1], t[i + 2], none_})) return false;
     }
@@ -107,6 +128,7 @@ class LibraryProducts final : public OpGroup {
     const aa_tensor* t = call.tensors;
     if (op == Op::Linear) return run(Part{t[0], t[1], t[2], t[3], t[4]}, stream);
     if (op == Op::GatedLinear) return run_gated(call, stream);
+    if (op == Op::QuantizedLinear) return run_quantized(call, stream);
     for (uint32_t i = 1; i < call.tensor_count; i += 3) run(Part{t[i], t[0], t[i + 1], t[i + 2], none_}, stream);
   }
 
@@ -125,10 +147,15 @@ class LibraryProducts final : public OpGroup {
   }
 
   void run(const Part& part, Stream& stream) {
-    const ProductProblem problem = part.problem();
     const auto engine = engine_.lock();
+    const size_t library_bytes = aligned(engine_.scratch_bytes(part.problem(), part.in_place(), stream));
+    run_in(part, scratch(library_bytes, part.bias_bytes(), stream), stream);
+  }
+
+  // With the engine locked, and scratch memory for it and the bias.
+  void run_in(const Part& part, char* memory, Stream& stream) {
+    const ProductProblem problem = part.problem();
     const size_t library_bytes = aligned(engine_.scratch_bytes(problem, part.in_place(), stream));
-    char* memory = scratch(library_bytes, part.bias_bytes(), stream);
     ProductOperands operands{part.x.data, part.w.data, part.bias.data, part.residual.data, part.out.data};
     if (part.widens_bias()) {
       void* wide = memory + library_bytes;
@@ -264,9 +291,123 @@ class LibraryProducts final : public OpGroup {
     kernels_.launch(combine, stream.handle(), shape, out_at, gate, up, bias_at(gate_bias), bias_at(up_bias), g);
   }
 
+  // ---- quantized_linear ----
+
+  enum Decoder : size_t { weights, inputs };
+
+  // The division of a call's rows of w, which are decoded to `dtype`.
+  struct Decoded {
+    int32_t dtype;
+    int64_t rows;  // of each piece but the last
+    size_t x_bytes, w_bytes;
+
+    explicit Decoded(const aa_op_call& call) {
+      const aa_tensor &x = call.tensors[1], &w = call.tensors[2];
+      const auto* params = static_cast<const aa_quantized_params*>(call.params);
+      dtype = params->rounding == AA_QUANTIZED_ROUNDED ? AA_DTYPE_BF16 : AA_DTYPE_F32;
+      const auto row = static_cast<size_t>(x.shape[1] * size_of(dtype));
+      const auto most = static_cast<int64_t>(most_decoded_bytes / row) / decoded_rows_unit * decoded_rows_unit;
+      rows = std::min(w.shape[0], std::max(most, decoded_rows_unit));
+      x_bytes = aligned(static_cast<size_t>(x.shape[0]) * row);
+      w_bytes = aligned(static_cast<size_t>(rows) * row);
+    }
+  };
+
+  // The operands of a piece: rows of w from `first` on. x and w are in scratch memory, null in queries for support.
+  struct Piece {
+    aa_tensor x, w, out, bias, residual;
+
+    Piece(const aa_op_call& call, const Decoded& decoded, int64_t first, int64_t rows)
+        : x(matrix(decoded.dtype, call.tensors[1].shape[0], call.tensors[1].shape[1])),
+          w(matrix(decoded.dtype, rows, call.tensors[1].shape[1])),
+          out(columns(call.tensors[0], 1, first, rows)),
+          bias(columns(call.tensors[3], 0, first, rows)),
+          residual(columns(call.tensors[4], 1, first, rows)) {}
+    Part part() const { return {out, x, w, bias, residual}; }
+
+   private:
+    static aa_tensor matrix(int32_t dtype, int64_t rows, int64_t columns) {
+      aa_tensor t{};
+      t.dtype = dtype;
+      t.ndim = 2;
+      t.shape[0] = rows;
+      t.shape[1] = columns;
+      t.strides[0] = columns;
+      t.strides[1] = 1;
+      return t;
+    }
+    static aa_tensor columns(aa_tensor t, int dimension, int64_t first, int64_t count) {
+      if (!is_there(t)) return t;
+      t.shape[dimension] = count;
+      if (t.data) t.data = static_cast<char*>(t.data) + first * t.strides[dimension] * size_of(t.dtype);
+      return t;
+    }
+  };
+
+  bool supports_quantized(const aa_op_call& call) {
+    const aa_tensor &x = call.tensors[1], &w = call.tensors[2];
+    if (x.shape[0] < fewest_quantized_rows || x.shape[1] < 1 || w.shape[0] < 1) return false;
+    // The decoders read two bytes at an even address where a block has an even number of them.
+    if (format_of(call).bytes % 2 == 0 &&
+        ((reinterpret_cast<uintptr_t>(w.data) | static_cast<uintptr_t>(w.strides[0])) & 1u)) {
+      return false;
+    }
+    const Decoded decoded(call);
+    for (const int64_t rows : {decoded.rows, w.shape[0] % decoded.rows}) {
+      if (rows > 0 && !supports(Piece(call, decoded, 0, rows).part())) return false;
+    }
+    return true;
+  }
+
+  void run_quantized(const aa_op_call& call, Stream& stream) {
+    const aa_tensor &x = call.tensors[1], &w = call.tensors[2];
+    const Decoded decoded(call);
+    TunedKernels& decoders = *decoders_[static_cast<size_t>(&format_of(call) - block_formats().data())];
+    const auto engine = engine_.lock();
+    for (int64_t first = 0; first < w.shape[0]; first += decoded.rows) {
+      const int64_t rows = std::min(decoded.rows, w.shape[0] - first);
+      Piece piece(call, decoded, first, rows);
+      const size_t library_bytes =
+          aligned(engine_.scratch_bytes(piece.part().problem(), piece.part().in_place(), stream)) +
+          piece.part().bias_bytes();
+      char* memory = scratch(library_bytes, decoded.x_bytes + decoded.w_bytes, stream);
+      piece.x.data = memory + aligned(library_bytes);
+      piece.w.data = memory + aligned(library_bytes) + decoded.x_bytes;
+      aa_dequantize shape{};
+      shape.k = x.shape[1];
+      shape.out_dtype = decoded.dtype;
+      shape.dtype = x.dtype;
+      shape.rows = x.shape[0];
+      shape.row_step = x.strides[0];
+      shape.step = x.strides[1];
+      // Growing scratch memory may move it, so x is written for each piece; of most matrices there is one.
+      decoders.launch(inputs, stream.handle(), decode_shape(shape), static_cast<const void*>(piece.x.data),
+                      static_cast<const void*>(x.data), shape);
+      shape.rows = rows;
+      shape.row_step = w.strides[0];
+      const void* from = static_cast<const char*>(w.data) + first * w.strides[0];
+      decoders.launch(weights, stream.handle(), decode_shape(shape), static_cast<const void*>(piece.w.data), from,
+                      shape);
+      run_in(piece.part(), memory, stream);
+    }
+  }
+
+  static TunedLaunch decode_shape(const aa_dequantize& shape) {
+    constexpr int64_t block = AA_DEQUANTIZE_THREADS * AA_DEQUANTIZE_WIDTH;
+    return {.grid = {static_cast<unsigned>((shape.k + block - 1) / block),
+                     static_cast<unsigned>(std::min<int64_t>(shape.rows, most_grid_rows)), 1},
+            .block = AA_DEQUANTIZE_THREADS,
+            .overlaps_previous = true};
+  }
+
+  static const BlockFormat& format_of(const aa_op_call& call) {
+    return *find_block_format(static_cast<uint32_t>(static_cast<const aa_quantized_params*>(call.params)->format));
+  }
+
   DeviceState& device_;
   ProductEngine engine_;
   TunedKernels kernels_;
+  std::vector<std::unique_ptr<TunedKernels>> decoders_;  // by the position in block_formats()
   const aa_tensor none_{};
 };
 

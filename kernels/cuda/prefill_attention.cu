@@ -14,21 +14,11 @@
 #include "dialect.h"
 #include "warp.h"
 #include "tuned_attention.h"
+#include "prefill_values.h"
 
-#define AA_16_BITS_f32 0
-#define AA_16_BITS_bf16 1
-#define AA_16_BITS_f16 1
 #if AA_CAT(AA_16_BITS_, AA_W)
 
 #define AA_WARPS (AA_PREFILL_THREADS / 32)
-#define AA_NO_SEQUENCE 0x7fffffff
-// All exponent bits of each half: infinite or not a number.
-#define AA_EXPONENT_bf16 0x7f807f80u
-#define AA_CARRY_bf16 0x00800080u
-#define AA_EXPONENT_f16 0x7c007c00u
-#define AA_CARRY_f16 0x04000400u
-#define AA_NOT_FINITE(word) ((((word) & AA_CAT(AA_EXPONENT_, AA_W)) + AA_CAT(AA_CARRY_, AA_W)) & 0x80008000u)
-#define AA_PACK_W(low, high) AA_PACK(AA_W)(low, high)
 
 template <int kSize>
 struct aa_prefill_shape {
@@ -56,12 +46,6 @@ struct aa_prefill_local {
 
 AA_FN aa_i32 aa_chunk(aa_i32 row, aa_i32 chunk, aa_i32 row_bytes) { return row * row_bytes + (chunk ^ (row & 7)) * 16; }
 
-AA_FN aa_i32 aa_smaller(aa_i32 a, aa_i32 b) { return a < b ? a : b; }
-AA_FN aa_i32 aa_larger(aa_i32 a, aa_i32 b) { return a > b ? a : b; }
-AA_FN aa_i32 aa_warp_smallest(aa_i32 v) {
-  for (aa_i32 d = 16; d > 0; d /= 2) v = aa_smaller(v, (aa_i32)aa_shuffle_xor_u32((aa_u32)v, d));
-  return v;
-}
 AA_FN aa_i32 aa_block_smallest(aa_i32 v, aa_i32* numbers) {
   v = aa_warp_smallest(v);
   AA_BARRIER();  // the numbers of the call before have been read
@@ -78,16 +62,7 @@ AA_FN void aa_take_rows(aa_u8* to, AA_IN(void) q, aa_i64 token, aa_i64 head, con
     const aa_i32 row = i / Shape::kColumns, chunk = i % Shape::kColumns;
     aa_u32x4 eight = {0, 0, 0, 0};
     if (token + row < a.tokens) {
-      const aa_i64 at = (token + row) * a.q_stride[0] + head * a.q_stride[1] + 8 * chunk;
-      if (a.q_dtype == AA_F32) {
-        const aa_u32x4 low = aa_load16(q, at * 4), high = aa_load16(q, at * 4 + 16);
-        eight.x = AA_PACK_W(aa_float(low.x), aa_float(low.y));
-        eight.y = AA_PACK_W(aa_float(low.z), aa_float(low.w));
-        eight.z = AA_PACK_W(aa_float(high.x), aa_float(high.y));
-        eight.w = AA_PACK_W(aa_float(high.z), aa_float(high.w));
-      } else {
-        eight = aa_load16(q, at * 2);
-      }
+      eight = aa_query_chunk(q, (token + row) * a.q_stride[0] + head * a.q_stride[1] + 8 * chunk, a.q_dtype);
     }
     *(aa_u32x4*)(to + aa_chunk(row, chunk, Shape::kRowBytes)) = eight;
   }
@@ -177,13 +152,6 @@ AA_FN bool aa_find_not_finite(const aa_u8* values) {
   return found != 0;
 }
 
-AA_FN float aa_value_if_not_finite(aa_u32 half) {
-  if (!(AA_NOT_FINITE(half) & 0x8000u)) return 0.0f;
-#define AA_VALUE_bf16(bits) aa_from_bf16((aa_u16)(bits))
-#define AA_VALUE_f16(bits) aa_unpack_f16((aa_u16)(bits))
-  return AA_CAT(AA_VALUE_, AA_W)(half);
-}
-
 // Adds the values of a tile that are not finite to the sums of the rows that see them, and makes them zero in the tile. Every
 // thread of the block calls it.
 template <int kSize>
@@ -210,15 +178,9 @@ AA_FN void aa_add_not_finite(float (&sums)[aa_prefill_shape<kSize>::kRowTiles][a
     const aa_i32 chunk = i / 4;
     aa_u32* const at =
         (aa_u32*)(values + aa_chunk(chunk / Shape::kColumns, chunk % Shape::kColumns, Shape::kRowBytes) + i % 4 * 4);
-    const aa_u32 bad = AA_NOT_FINITE(*at);
-    *at &= ((bad & 0x8000u) ? 0u : 0xffffu) | ((bad & 0x80000000u) ? 0u : 0xffff0000u);
+    *at = aa_only_finite(*at);
   }
   AA_BARRIER();
-}
-
-// softcap * tanh(score * scale / softcap), within a millionth of softcap.
-AA_FN float aa_capped(float score, float factor, float softcap) {
-  return softcap - 2.0f * softcap * aa_reciprocal(1.0f + aa_exp2(score * factor));
 }
 
 template <int kSize>

@@ -47,6 +47,15 @@ typedef struct aa_tuned_attention {
 #define AA_PREFILL_LOCAL(size) \
   ((AA_PREFILL_ROWS(size) + 4 * AA_PREFILL_SLOTS(size)) * AA_PREFILL_PITCH(size) * 2 + AA_PREFILL_ROWS(size) * 12 + 128)
 
+// hopper_attention: threads of a block, rows of a piece of work, slots of a tile, tiles on their way, and bytes of dynamic
+// shared memory. Tiles of 64 slots take a quarter more time.
+#define AA_HOPPER_THREADS 384
+#define AA_HOPPER_ROWS 128
+#define AA_HOPPER_SLOTS 128
+#define AA_HOPPER_STAGES 2
+#define AA_HOPPER_LOCAL(size) \
+  (1024 + (AA_HOPPER_ROWS + 2 * AA_HOPPER_STAGES * AA_HOPPER_SLOTS) * (size) * 2 + 64 * AA_HOPPER_STAGES)
+
 #if !defined(AA_ARGUMENTS_ONLY)
 
 #define AA_MINUS_INFINITY (-aa_float(0x7f800000u))

@@ -239,6 +239,84 @@ void GroupRunner::collective(void* mine, Combine combine) {
   release(first, end);
 }
 
+// ---- barriers of some items --------------------------------------------------------------------------------------------
+
+void GroupRunner::go_on(int item) {
+  Item& other = items_[static_cast<std::size_t>(item)];
+  other.state = State::runnable;
+  set_ready(other);
+}
+
+namespace {
+// The word of a barrier: arrivals of a phase, those of this phase, and the number of phases that have ended.
+constexpr int kArrivedShift = 16, kPhaseShift = 32;
+constexpr std::uint64_t kCountMask = 0xFFFF;
+}  // namespace
+
+void GroupRunner::phase_make(std::uint64_t* barrier, int count) {
+  *static_cast<std::uint64_t*>(checked_local(barrier, 8, 8)) = static_cast<std::uint64_t>(count);
+}
+
+void GroupRunner::phase_arrive(std::uint64_t* barrier) {
+  auto& word = *static_cast<std::uint64_t*>(checked_local(barrier, 8, 8));
+  word += std::uint64_t{1} << kArrivedShift;
+  const std::uint64_t count = word & kCountMask;
+  if ((word >> kArrivedShift & kCountMask) < count) return;
+  word = ((word >> kPhaseShift) + 1) << kPhaseShift | count;
+  std::erase_if(phase_waiters_, [&](const PhaseWaiter& waiter) {
+    if (waiter.barrier != barrier) return false;
+    go_on(waiter.item);
+    return true;
+  });
+}
+
+void GroupRunner::phase_wait(std::uint64_t* barrier, unsigned parity) {
+  const auto& word = *static_cast<const std::uint64_t*>(checked_local(barrier, 8, 8));
+  while ((word >> kPhaseShift & 1) == parity) {
+    items_[static_cast<std::size_t>(current_)].state = State::waits_some;
+    phase_waiters_.push_back({current_, barrier});
+    wait();
+  }
+}
+
+void GroupRunner::some_arrive(int barrier, int count) {
+  SomeBarrier& some = some_[static_cast<std::size_t>(barrier)];
+  if (++some.arrived < count) return;
+  some.arrived = 0;
+  for (const int item : std::exchange(some.waiting, {})) go_on(item);
+}
+
+void GroupRunner::some_sync(int barrier, int count) {
+  SomeBarrier& some = some_[static_cast<std::size_t>(barrier)];
+  if (some.arrived + 1 < count) {
+    items_[static_cast<std::size_t>(current_)].state = State::waits_some;
+    some.waiting.push_back(current_);
+    ++some.arrived;
+    return wait();
+  }
+  some_arrive(barrier, count);
+}
+
+void GroupRunner::background(std::function<void()> work) {
+  background_[items_[static_cast<std::size_t>(current_)].word].work.push_back(std::move(work));
+}
+
+void GroupRunner::background_commit() {
+  Background& mine = background_[items_[static_cast<std::size_t>(current_)].word];
+  mine.ends.push_back(mine.work.size());
+}
+
+void GroupRunner::background_wait(int groups_left) {
+  Background& mine = background_[items_[static_cast<std::size_t>(current_)].word];
+  if (mine.ends.size() <= static_cast<std::size_t>(groups_left)) return;
+  const std::size_t groups = mine.ends.size() - static_cast<std::size_t>(groups_left);
+  const std::size_t count = mine.ends[groups - 1];
+  for (std::size_t i = 0; i < count; ++i) mine.work[i]();
+  mine.work.erase(mine.work.begin(), mine.work.begin() + static_cast<std::ptrdiff_t>(count));
+  mine.ends.erase(mine.ends.begin(), mine.ends.begin() + static_cast<std::ptrdiff_t>(groups));
+  for (std::size_t& end : mine.ends) end -= count;
+}
+
 float GroupRunner::subgroup_sum(float value) {
   collective(&value, [](void* const* items, int count) {
     float sum = *static_cast<float*>(items[0]);
@@ -354,13 +432,14 @@ void GroupRunner::async_wait(int groups_left) {
 // ---- a group -----------------------------------------------------------------------------------------------------------
 
 std::string GroupRunner::divergence() const {
-  int at_barrier = 0, in_collective = 0;
+  int at_barrier = 0, in_collective = 0, at_some = 0;
   std::string where;
   for (int first = 0; first < shape_.size; first += width_) {
     const int end = std::min(shape_.size, first + width_);
     int here = 0;
     for (int i = first; i < end; ++i) {
       at_barrier += items_[i].state == State::waits_barrier;
+      at_some += items_[i].state == State::waits_some;
       here += items_[i].state == State::waits_collective;
     }
     in_collective += here;
@@ -372,7 +451,8 @@ std::string GroupRunner::divergence() const {
   }
   return std::to_string(at_barrier) + " of " + std::to_string(shape_.size) + " items wait at a barrier, " +
          std::to_string(finished_) + " have finished and " + std::to_string(in_collective) +
-         " wait for others of their sub-group" + where;
+         " wait for others of their sub-group" + where +
+         (at_some > 0 ? "; " + std::to_string(at_some) + " wait at barriers of some items" : "");
 }
 
 std::string GroupRunner::run(const GroupShape& shape, const std::function<void()>& item) {
@@ -400,6 +480,12 @@ std::string GroupRunner::run(const GroupShape& shape, const std::function<void()
   }
   finished_ = at_barrier_ = 0;
   async_used_ = false;
+  phase_waiters_.clear();
+  for (SomeBarrier& some : some_) {
+    some.arrived = 0;
+    some.waiting.clear();
+  }
+  background_.assign(words, Background{});
   arrays_.clear();
   static_used_ = local_end_ = 0;
   std::memset(dynamic_, kPoison, shape.dynamic_local + kLocalGuard);
@@ -417,6 +503,10 @@ std::string GroupRunner::run(const GroupShape& shape, const std::function<void()
                    std::to_string(shape.local_limit));
     }
     problem = local_problem_;
+    if (problem.empty() &&
+        std::any_of(background_.begin(), background_.end(), [](const Background& b) { return !b.work.empty(); })) {
+      problem = "it ends while products run in the background";
+    }
     if (problem.empty() && shape.overlaps_previous &&
         std::none_of(items_.begin(), items_.end(), [](const Item& i) { return i.waited; })) {
       problem = "it overlaps the kernel before and never waits for it";

@@ -68,6 +68,20 @@ class GroupRunner {
   void async_commit();
   void async_wait(int groups_left);
 
+  // Barriers in local memory (8 aligned bytes) that pass through phases of `count` arrivals, as PTX's mbarrier. The wait is
+  // for the end of the latest phase of a parity, 0 for the first one.
+  void phase_make(std::uint64_t* barrier, int count);
+  void phase_arrive(std::uint64_t* barrier);
+  void phase_wait(std::uint64_t* barrier, unsigned parity);
+  // Barriers 1 to 15, of `count` items; those that arrive only do not wait.
+  void some_arrive(int barrier, int count);
+  void some_sync(int barrier, int count);
+
+  // Work of the running item's sub-group in the background, in groups: done when it is waited for.
+  void background(std::function<void()> work);
+  void background_commit();
+  void background_wait(int groups_left);
+
   void wait_previous() { items_[current_].waited = true; }
   bool waited() const { return items_[current_].waited; }
 
@@ -76,7 +90,7 @@ class GroupRunner {
 
  private:
   friend class Fiber;
-  enum class State : std::uint8_t { unstarted, runnable, waits_barrier, waits_collective, finished };
+  enum class State : std::uint8_t { unstarted, runnable, waits_barrier, waits_collective, waits_some, finished };
   struct Item {
     State state = State::unstarted;
     bool waited = false;
@@ -103,6 +117,18 @@ class GroupRunner {
     std::vector<Copy> copies;
     std::vector<std::size_t> ends;
   };
+  struct PhaseWaiter {
+    int item;
+    const std::uint64_t* barrier;
+  };
+  struct SomeBarrier {
+    int arrived = 0;
+    std::vector<int> waiting;
+  };
+  struct Background {
+    std::vector<std::function<void()>> work;
+    std::vector<std::size_t> ends;  // numbers of pieces of work before the end of each committed group
+  };
   struct Scheduler;
 
   void work(Fiber& self);                      // body of every fiber: runs items until others must go on
@@ -111,6 +137,7 @@ class GroupRunner {
   void wait();
   void set_ready(const Item& item) { ready_[item.word] |= item.bit; }
   void release(int first, int end);
+  void go_on(int item);  // when its turn comes
   void report_local(const std::string& what);
   std::string divergence() const;
   void check_guards();
@@ -123,6 +150,9 @@ class GroupRunner {
   std::vector<Meeting> meetings_;     // by sub-group
   std::vector<AsyncCopies> async_;
   bool async_used_ = false;
+  std::vector<PhaseWaiter> phase_waiters_;
+  std::array<SomeBarrier, 16> some_;
+  std::vector<Background> background_;  // by sub-group
   GroupShape shape_;
   const std::function<void()>* body_ = nullptr;
   int width_ = 1;  // of a word of ready_

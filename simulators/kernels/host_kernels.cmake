@@ -82,6 +82,7 @@ file(GLOB tuned_test_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/kerne
 add_host_kernels(simulator_tuned_test_kernels ${names_x} ${names_w} ${tuned_test_kernels})
 foreach(target simulator_tuned_kernels simulator_tuned_test_kernels)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/kernels/portable ${PROJECT_SOURCE_DIR}/kernels/cuda)
-  target_compile_definitions(${target} PRIVATE AA_HOST_WARP="simulators/kernels/host_warp.h" AA_GROUP_SIZE=1 AA_LANES=1
+  target_compile_definitions(${target} PRIVATE AA_HOST_WARP="simulators/kernels/host_warp.h"
+    AA_HOST_WARPGROUP="simulators/kernels/host_warpgroup.h" AA_GROUP_SIZE=1 AA_LANES=1
     AA_SUBGROUP=0 AA_ITEMS=1 AA_LOCAL_BYTES=0)
 endforeach()

@@ -3,6 +3,7 @@
 #include "accelerators/cuda/compile/compiler.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "accelerators/cuda/compile/rtc.h"
@@ -65,6 +66,22 @@ TEST(CudaCompiler, NvrtcCompilesForEveryArchitectureWithoutADevice) {
     const std::string_view text(reinterpret_cast<const char*>(output.image.data()), output.image.size());
     EXPECT_NE(text.find(".text.scale"), std::string_view::npos);
   }
+}
+
+// The kernels of Hopper are for compute capability 9.0 only, and for compilers that know sm_90a.
+TEST(CudaCompiler, FeaturesOfOneArchitecture) {
+  if (!real_nvrtc()) GTEST_SKIP() << "no NVRTC is installed";
+  const int version = std::atoi(real_nvrtc()->identity().c_str() + std::strlen("nvrtc "));
+  EXPECT_EQ(compiles_own_features(device(9, 0)), version >= 12) << real_nvrtc()->identity();
+  EXPECT_FALSE(compiles_own_features(device(8, 0)));
+  EXPECT_FALSE(compiles_own_features(device(10, 0)));
+  if (version < 12) return;
+  std::vector<std::string> own = options;
+  own.push_back("--gpu-architecture=sm_90a");
+  const abi::CompileOutput output =
+      compile(device(9, 0), "scale.cu", "#ifndef __CUDA_ARCH_FEAT_SM90_ALL\n#error\n#endif\n" + source, own);
+  ASSERT_TRUE(output.succeeded) << output.log;
+  EXPECT_EQ(output.format, "cubin");
 }
 
 TEST(CudaCompiler, DeviceNewerThanNvrtcGetsPtx) {

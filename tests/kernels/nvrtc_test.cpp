@@ -29,6 +29,8 @@ const fs::path resources_file = kernels_folder / "cuda/resources.txt";
 // Tuned kernels have code for architectures, and take different registers on each: one type of elements is compiled for all of
 // them, every type for the first.
 const std::vector<std::string> architectures = {"sm_90", "sm_80", "sm_100"};
+// Of the files whose names begin with "hopper_".
+const std::vector<std::string> hopper_architectures = {"sm_90a"};
 // Portable kernels have no code for an architecture: every type is compiled for this one only.
 const std::string oldest = "80";
 
@@ -135,7 +137,8 @@ std::vector<Job> tuned_jobs() {
     const fs::path path = kernels_folder / "cuda" / file;
     const std::string source = expand_includes(path.string(), {(kernels_folder / "portable").string(), cuda_dialect});
     const std::string text = read_text(path);
-    for (const std::string& architecture : architectures) {
+    const bool hopper = file.starts_with("hopper_");
+    for (const std::string& architecture : hopper ? hopper_architectures : architectures) {
       for (const std::vector<std::string>& types : type_options(text)) {
         for (const std::string& size : sizes_of(text)) {
           Job& job =
@@ -148,7 +151,7 @@ std::vector<Job> tuned_jobs() {
           job.options.insert(job.options.end(), types.begin(), types.end());
           if (!size.empty()) job.options.push_back("-D" + size);
         }
-        if (architecture != architectures[0]) break;
+        if (!hopper && architecture != architectures[0]) break;
       }
     }
   }

@@ -227,6 +227,21 @@ class Attention {
                       number(arguments(0))});
   }
 
+  bool has_hopper_kernel() const { return c_.size == 64 || c_.size == 128; }
+  // The same by the kernel of Hopper: a block for each piece of work, or three for all of them.
+  std::string prefill_on_hopper(bool few_blocks) {
+    std::memset(out_.array.data(), 0xFF, out_.array.bytes());
+    const int64_t pieces = c_.kv_heads * c_.group * ((c_.tokens + AA_HOPPER_ROWS - 1) / AA_HOPPER_ROWS);
+    TunedShape shape;
+    shape.grid = {static_cast<std::uint32_t>(few_blocks ? std::min<int64_t>(pieces, 3) : pieces), 1, 1};
+    shape.block = AA_HOPPER_THREADS;
+    shape.shared_bytes = static_cast<std::size_t>(AA_HOPPER_LOCAL(c_.size));
+    shape.overlaps_previous = true;
+    return run_tuned("hopper_attention_" + std::to_string(c_.size) + "_" + name_of(c_.cache_type), shape,
+                     {out(out_.array), in(q_.array), in(k_.array), in(v_.array), in(sequence_), in(position_),
+                      number(arguments(0))});
+  }
+
   // Compares every element. `round_q`: queries are rounded to the caches' type first. Errors may be at most `weight_error` of
   // the weighted size of the values, beside what rounding out costs. Returns the root of the mean square of the errors,
   // relative to that of the results.
@@ -320,6 +335,18 @@ constexpr double fp32_error = 1e-6;
 // The weights are rounded to the caches' type.
 double rounded_weights(Type type) { return unit_of(type) + 2e-6; }
 
+// By every kernel that has the head size: that of Hopper with a block for each piece of work, and with three for all.
+void check_prefill(Attention& attention, double weight_error) {
+  ASSERT_EQ(attention.prefill(), "");
+  attention.compare(true, weight_error);
+  if (!attention.has_hopper_kernel()) return;
+  for (const bool few_blocks : {false, true}) {
+    SCOPED_TRACE(few_blocks ? "Hopper, three blocks" : "Hopper");
+    ASSERT_EQ(attention.prefill_on_hopper(few_blocks), "");
+    attention.compare(true, weight_error);
+  }
+}
+
 TEST(TunedAttention, Decode) {
   for (int seed = 0; seed < seeds(); ++seed) {
     Random random(1000 + static_cast<unsigned>(seed));
@@ -408,8 +435,7 @@ TEST(TunedAttention, OutOfRange) {
       Case prompt = c;
       prompt.out_type = type;
       Attention attention(prompt, random);
-      ASSERT_EQ(attention.prefill(), "");
-      attention.compare(true, rounded_weights(type));
+      check_prefill(attention, rounded_weights(type));
     }
   }
 }
@@ -438,8 +464,7 @@ TEST(TunedAttention, Prompts) {
       }
       Attention attention(c, random);
       SCOPED_TRACE(attention.text());
-      ASSERT_EQ(attention.prefill(), "");
-      attention.compare(true, rounded_weights(c.cache_type));
+      check_prefill(attention, rounded_weights(c.cache_type));
       if (HasFailure()) return;
     }
   }
@@ -468,8 +493,7 @@ TEST(TunedAttention, MixedSteps) {
         }
         Attention attention(c, random);
         SCOPED_TRACE(attention.text());
-        ASSERT_EQ(attention.prefill(), "");
-        attention.compare(true, rounded_weights(type));
+        check_prefill(attention, rounded_weights(type));
       }
     }
   }
@@ -502,8 +526,7 @@ TEST(TunedAttention, HiddenValues) {
       set(1, 20, 1, -std::numeric_limits<float>::infinity());
       set(1, 38, 1, std::numeric_limits<float>::infinity());
       set(1, 39, 8, std::numeric_limits<float>::quiet_NaN());
-      ASSERT_EQ(attention.prefill(), "");
-      attention.compare(true, rounded_weights(type));
+      check_prefill(attention, rounded_weights(type));
       Case few = c;
       Attention decoded(few, random);
       for (int64_t slot = 20; slot < 80; slot += 5) {
@@ -553,10 +576,12 @@ TEST(TunedAttention, PromptErrorBesideFp32) {
       c.position.push_back(t);
     }
     Attention attention(c, random);
-    ASSERT_EQ(attention.prefill(), "");
-    const double error = attention.compare(false, 8 * unit_of(type));
-    RecordProperty("prefill_error_" + name_of(type), std::to_string(error));
-    EXPECT_LT(error, 1.5 * unit_of(type)) << name_of(type);
+    for (const bool hopper : {false, true}) {
+      ASSERT_EQ(hopper ? attention.prefill_on_hopper(true) : attention.prefill(), "");
+      const double error = attention.compare(false, 8 * unit_of(type));
+      RecordProperty((hopper ? "hopper_error_" : "prefill_error_") + name_of(type), std::to_string(error));
+      EXPECT_LT(error, 1.5 * unit_of(type)) << name_of(type);
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #include "accelerators/cuda/compile/compiler.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 
@@ -108,6 +109,16 @@ abi::CompileOutput compile_by_nvcc(const Choice& choice, const std::string& name
 std::string compiler_fingerprint(const DeviceFacts& facts) {
   const Choice choice = choose(facts);
   return (choice.library ? choice.library->identity() : nvcc_identity(choice.nvcc)) + " " + choice.target;
+}
+
+bool compiles_own_features(const DeviceFacts& facts) {
+  if (facts.arch != "sm_90") return false;
+  const Choice choice = choose(facts);
+  if (choice.ptx) return false;
+  // "nvrtc 12.8 (...)", "nvcc Build cuda_12.8.r12.8/...".
+  const std::string identity = choice.library ? choice.library->identity() : nvcc_identity(choice.nvcc);
+  const size_t number = identity.find_first_of("0123456789");
+  return number != std::string::npos && std::atoi(identity.c_str() + number) >= 12;
 }
 
 abi::CompileOutput compile(const DeviceFacts& facts, const std::string& name, const std::string& source,

@@ -13,6 +13,10 @@ namespace anyaccel::cuda {
 // looked for and where, when there is no compiler.
 std::string compiler_fingerprint(const DeviceFacts& facts);
 
+// Returns whether the compiler takes "--gpu-architecture=sm_90a": the features that only the device's own architecture has, known
+// from CUDA 12 on. Throws as above.
+bool compiles_own_features(const DeviceFacts& facts);
+
 // Compiles for the device's architecture. `options` as NVRTC takes them. A compile error is a result with succeeded false.
 // Thread-safe. Throws AA_UNAVAILABLE as above.
 abi::CompileOutput compile(const DeviceFacts& facts, const std::string& name, const std::string& source,

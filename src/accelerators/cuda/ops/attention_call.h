@@ -17,6 +17,8 @@ using aa_i64 = int64_t;
 // Many tokens, caches and result of one 16-bit type: kernels/cuda/prefill_attention.cu. Its queries and weights are rounded
 // to that type, so it takes only calls that round their results to it.
 bool is_prefill_attention(const DeviceFacts& facts, const aa_op_call& call);
+// Those of them that kernels/cuda/hopper_attention.cu can do: on compute capability 9.0, with heads of 64 or 128.
+bool is_hopper_attention(const DeviceFacts& facts, const aa_op_call& call);
 // All other calls that kernels/cuda/decode_attention.cu can do.
 bool is_decode_attention(const DeviceFacts& facts, const aa_op_call& call);
 

@@ -163,6 +163,12 @@ bool is_prefill_attention(const DeviceFacts& facts, const aa_op_call& call) {
          (tokens + 63) / 64 <= most_in_grid && AA_PREFILL_LOCAL(size) <= facts.shared_per_block_optin;
 }
 
+bool is_hopper_attention(const DeviceFacts& facts, const aa_op_call& call) {
+  const int64_t size = call.tensors[1].shape[2];
+  return facts.arch == "sm_90" && (size == 64 || size == 128) && is_prefill_attention(facts, call) &&
+         AA_HOPPER_LOCAL(size) <= facts.shared_per_block_optin;
+}
+
 bool is_decode_attention(const DeviceFacts& facts, const aa_op_call& call) {
   const aa_tensor &q = call.tensors[1], &k = call.tensors[2];
   const int64_t size = q.shape[2];

@@ -98,8 +98,9 @@ AA_FN void aa_decode_quantized(AA_IN(void) x, AA_OUT(void) out, AA_IN(void) w, A
   const aa_i32 lane = AA_LANE;
   aa_u8* const ring = local + AA_WARP * (kSlots * kSlotBytes);  // [slot][row of the unit][piece of the step]
   const aa_i32 units = (a.n + kUnit - 1) / kUnit, steps = (a.pieces + kStep - 1) / kStep;
+  // All blocks have one unit before any has two: few units still read with every multiprocessor.
   const aa_i32 stride = (aa_i32)AA_GROUP_COUNT(0) * kWarps;
-  const aa_i32 begin = (aa_i32)AA_GROUP_ID(0) * kWarps + AA_WARP;
+  const aa_i32 begin = AA_WARP * (aa_i32)AA_GROUP_COUNT(0) + (aa_i32)AA_GROUP_ID(0);
 
   // The next step to load. Rows beyond the last are the last again.
   aa_i32 ask_unit = begin, ask_step = 0;

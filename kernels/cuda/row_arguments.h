@@ -1,10 +1,11 @@
-// Sizes and structs of embedding.cu, norms.cu, pairs.cu, argmax.cu and sampling.cu, which the host uses too (it includes this
-// file after defining aa_i64 and aa_i32).
+// Sizes and structs of embedding.cu, norms.cu, pairs.cu, positions.cu, argmax.cu and sampling.cu, which the host uses too (it
+// includes this file after defining aa_i64 and aa_i32).
 #ifndef ANYACCEL_KERNELS_ROW_ARGUMENTS_H_
 #define ANYACCEL_KERNELS_ROW_ARGUMENTS_H_
 
 #define AA_EMBEDDING_THREADS 128
 #define AA_PAIR_THREADS 256
+#define AA_POSITION_THREADS 128
 // The longest row that is normalised has AA_NORM_THREADS * AA_NORM_CHUNKS * 8 elements.
 #define AA_NORM_THREADS 1024
 #define AA_NORM_CHUNKS 2
@@ -24,6 +25,16 @@ typedef struct aa_norm_rows {
   aa_i32 threads; /* of a block */
   float eps;
 } aa_norm_rows;
+
+// A cache [B,Hk,S,D], or queries, keys or values [T,H,D]. Strides in elements.
+typedef struct aa_head_slots {
+  aa_i64 outer; /* of B or T */
+  aa_i64 head;
+  aa_i64 slot;
+  aa_i64 inner;
+  aa_i32 dtype;
+  aa_i32 reserved;
+} aa_head_slots;
 
 #define AA_SAMPLE_THREADS 512
 #define AA_SAMPLE_BINS 2048

@@ -136,6 +136,47 @@ TEST_F(EarlyWeightsTest, WeightsThatAnOpBeforeWrites) {
   }).clean();
 }
 
+// Ops of rows and elements let the next kernel begin at once, as those between the products of a layer do.
+TEST_F(EarlyWeightsTest, WeightsThatAnOpOfRowsWrites) {
+  run_chain([](Chain& c) {
+    const Tensor x = c.make(2), w = c.make(16), norm = c.make(1).view({Chain::k}), source = c.make(16),
+                 zeros = c.make(16);
+    const Tensor out = c.empty(2, 16, DType::F32);
+    zeros.fill(0);
+    std::vector<float> angles(16 * Chain::k / 2, 0.0f);
+    const Tensor sines = Tensor::from_host(angles.data(), {16, Chain::k / 2}, DType::F32).to(c.accelerator->device());
+    angles.assign(angles.size(), 1.0f);
+    const Tensor cosines = Tensor::from_host(angles.data(), {16, Chain::k / 2}, DType::F32).to(c.accelerator->device());
+    const std::vector<int32_t> first(16, 0);
+    std::vector<int32_t> slots(16);
+    for (int32_t i = 0; i < 16; ++i) slots[static_cast<size_t>(i)] = 15 - i;
+    const Tensor sequence = Tensor::from_host(first.data(), {16}, DType::I32).to(c.accelerator->device());
+    const Tensor positions = Tensor::from_host(slots.data(), {16}, DType::I32).to(c.accelerator->device());
+    const Tensor values = c.empty(16, Chain::k, DType::BF16);
+    const Tensor heads = source.view({16, 1, Chain::k});
+    const std::vector<std::function<void()>> writers = {
+        [&] { c.ops.add(w, source, zeros); }, [&] { c.ops.rms_norm(w, source, norm, 1e-5f); },
+        [&] {
+          c.ops.rope(w.view({16, 1, Chain::k}), {}, cosines, sines, false);
+        },
+        [&] {
+          c.ops.cache_write(w.view({1, 1, 16, Chain::k}), values.view({1, 1, 16, Chain::k}), heads, heads, sequence,
+                            positions);
+        }};
+    for (const auto& write : writers) {
+      c.ops.linear(out, x, source);  // begins the chain of kernels whose writes are known
+      c.ops.linear(out, x, source);
+      write();
+      c.ops.linear(out, x, w);
+      Chain::expect_product(out, x, w);
+    }
+    const auto written = w.to_vector<float>(), wanted = source.to_vector<float>();
+    for (size_t i = 0; i < 16; ++i) {
+      for (size_t d = 0; d < Chain::k; ++d) ASSERT_EQ(written[(15 - i) * Chain::k + d], wanted[i * Chain::k + d]);
+    }
+  }).clean();
+}
+
 TEST_F(EarlyWeightsTest, WeightsThatACopyAFillOrAnotherStreamWrites) {
   run_chain([](Chain& c) {
     const Tensor x = c.make(2), w = c.make(16), source = c.make(16);

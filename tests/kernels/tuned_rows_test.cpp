@@ -1,4 +1,4 @@
-// The kernels of embedding.cu, norms.cu, pairs.cu and sampling.cu (kernels/cuda) on the host against plain references.
+// The kernels of embedding.cu, norms.cu, pairs.cu, positions.cu and sampling.cu (kernels/cuda) on the host against plain references.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -194,6 +194,109 @@ TEST_F(TunedRows, PairsOfElements) {
                              std::tanh(x)};
       const double expected = kind < 0 ? x + v.get(i) : gate[kind] * v.get(i);
       ASSERT_NEAR(result.get(i), expected, tolerance(result.dtype) * (1 + std::fabs(expected))) << kind;
+    }
+  }
+}
+
+// ---- rope and cache_write ----------------------------------------------------------------------------------------------
+
+TEST_F(TunedRows, Rope) {
+  for (int trial = 0; trial < 20; ++trial) {
+    const aa_i32 q_heads = 1 + static_cast<aa_i32>(random_() % 5), k_heads = static_cast<aa_i32>(random_() % 3);
+    const aa_i32 size = 1 + static_cast<aa_i32>(random_() % 40), interleaved = trial % 2;
+    const aa_i64 head_size = 2 * size + static_cast<aa_i64>(random_() % 3),
+                 tokens = 1 + static_cast<aa_i64>(random_() % 3);
+    const std::size_t heads = static_cast<std::size_t>(q_heads + k_heads);
+    const std::size_t pairs = static_cast<std::size_t>(tokens) * static_cast<std::size_t>(size);
+    // q and k are neighbours in memory: [T, heads, D].
+    Floats q(values(static_cast<std::size_t>(tokens * head_size) * heads), any_float());
+    Floats k = q, before = q, cosines(values(pairs, 1), kF32), sines(values(pairs, 1), kF32);
+    const aa_head_slots at = {head_size * static_cast<aa_i64>(heads), head_size, 0, 1, q.dtype, 0};
+    const std::size_t k_from = static_cast<std::size_t>(q_heads * head_size) * width_of(q.dtype);
+    ASSERT_EQ(
+        run_tuned("rope_tuned",
+                  {.grid = {static_cast<std::uint32_t>((static_cast<int>(heads) * size + AA_POSITION_THREADS - 1) /
+                                                       AA_POSITION_THREADS),
+                            static_cast<std::uint32_t>(tokens), 1},
+                   .block = AA_POSITION_THREADS,
+                   .overlaps_previous = true},
+                  {out(q.array), number(at), k_heads ? out(k.array, k_from) : none(), number(at), in(cosines.array),
+                   number(aa_i64{size}), number(aa_i64{1}), in(sines.array), number(aa_i64{size}), number(aa_i64{1}),
+                   number(q_heads), number(static_cast<aa_i32>(heads)), number(size), number(interleaved)}),
+        "");
+    for (std::size_t i = 0; i < static_cast<std::size_t>(tokens) * heads; ++i) {
+      Floats& turned = i % heads < static_cast<std::size_t>(q_heads) ? q : k;
+      const std::size_t base = i * static_cast<std::size_t>(head_size), t = i / heads;
+      for (aa_i32 r = 0; r < size; ++r) {
+        const std::size_t first = base + static_cast<std::size_t>(interleaved ? 2 * r : r);
+        const std::size_t second = first + static_cast<std::size_t>(interleaved ? 1 : size);
+        const std::size_t pair = t * static_cast<std::size_t>(size) + static_cast<std::size_t>(r);
+        const double a = before.get(first), b = before.get(second), c = cosines.get(pair), s = sines.get(pair);
+        const double near = 2 * tolerance(q.dtype) * (1 + std::fabs(a) + std::fabs(b));
+        ASSERT_NEAR(turned.get(first), a * c - b * s, near) << trial;
+        ASSERT_NEAR(turned.get(second), b * c + a * s, near) << trial;
+      }
+      for (auto d = static_cast<std::size_t>(2 * size); d < static_cast<std::size_t>(head_size); ++d) {
+        ASSERT_EQ(turned.get(base + d), before.get(base + d)) << "a part that is not turned";
+      }
+    }
+  }
+}
+
+TEST_F(TunedRows, CacheWrites) {
+  for (int trial = 0; trial < 20; ++trial) {
+    const aa_i32 heads = 1 + static_cast<aa_i32>(random_() % 3), size = 1 + static_cast<aa_i32>(random_() % 80);
+    const aa_i32 tokens = 1 + static_cast<aa_i32>(random_() % 6);
+    const aa_i64 sequences = 2, slots = 3;
+    const std::size_t of_token = static_cast<std::size_t>(heads * size);
+    Floats k(values(static_cast<std::size_t>(tokens) * of_token), any_float());
+    Floats v(values(static_cast<std::size_t>(tokens) * of_token), any_float());
+    Floats keys(values(static_cast<std::size_t>(sequences * slots) * of_token), any_float());
+    Floats cached(values(static_cast<std::size_t>(sequences * slots) * of_token), any_float());
+    std::vector<float> wanted_keys, wanted_values;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(sequences * slots) * of_token; ++i) {
+      wanted_keys.push_back(keys.get(i));
+      wanted_values.push_back(cached.get(i));
+    }
+    // Also outside of the cache, and slots that several tokens name.
+    std::vector<aa_i32> sequence, positions;
+    for (aa_i32 t = 0; t < tokens; ++t) {
+      sequence.push_back(static_cast<aa_i32>(random_() % 4) - 1);
+      positions.push_back(static_cast<aa_i32>(random_() % 5) - 1);
+      if (sequence[static_cast<std::size_t>(t)] < 0 || sequence[static_cast<std::size_t>(t)] >= sequences ||
+          positions[static_cast<std::size_t>(t)] < 0 || positions[static_cast<std::size_t>(t)] >= slots) {
+        continue;
+      }
+      for (aa_i32 head = 0; head < heads; ++head) {
+        for (aa_i32 d = 0; d < size; ++d) {
+          const aa_i64 row =
+              (sequence[static_cast<std::size_t>(t)] * heads + head) * slots + positions[static_cast<std::size_t>(t)];
+          const auto to = static_cast<std::size_t>(row * size + d);
+          const std::size_t from = static_cast<std::size_t>(t) * of_token + static_cast<std::size_t>(head * size + d);
+          wanted_keys[to] = rounded(k.get(from), keys.dtype);
+          wanted_values[to] = rounded(v.get(from), cached.dtype);
+        }
+      }
+    }
+    DeviceArray sequence_array(sequence), position_array(positions);
+    const auto cache = [&](aa_i32 dtype) {
+      return aa_head_slots{heads * slots * size, slots * size, size, 1, dtype, 0};
+    };
+    const auto token = [&](aa_i32 dtype) { return aa_head_slots{heads * size, size, 0, 1, dtype, 0}; };
+    ASSERT_EQ(
+        run_tuned("cache_write_tuned",
+                  {.grid = {static_cast<std::uint32_t>((heads * size + AA_POSITION_THREADS - 1) / AA_POSITION_THREADS),
+                            static_cast<std::uint32_t>(tokens), 1},
+                   .block = AA_POSITION_THREADS,
+                   .overlaps_previous = true},
+                  {out(keys.array), number(cache(keys.dtype)), out(cached.array), number(cache(cached.dtype)),
+                   in(k.array), number(token(k.dtype)), in(v.array), number(token(v.dtype)), in(sequence_array),
+                   number(aa_i64{1}), in(position_array), number(aa_i64{1}), number(tokens), number(heads),
+                   number(size), number(sequences), number(slots)}),
+        "");
+    for (std::size_t i = 0; i < wanted_keys.size(); ++i) {
+      ASSERT_EQ(keys.get(i), wanted_keys[i]) << trial;
+      ASSERT_EQ(cached.get(i), wanted_values[i]) << trial;
     }
   }
 }

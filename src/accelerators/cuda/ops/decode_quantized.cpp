@@ -98,7 +98,7 @@ class DecodeQuantized final : public OpGroup {
     const int64_t rows = rows_of_kernels.at(kernel);
     const int64_t unit = AA_QUANTIZED_UNIT(rows), warps = AA_QUANTIZED_WARPS(rows);
     const int64_t units = (a.n + unit - 1) / unit;
-    const int64_t blocks = std::min<int64_t>((units + warps - 1) / warps, device_.facts().multiprocessors);
+    const int64_t blocks = std::min<int64_t>(units, device_.facts().multiprocessors);
     kernels_[static_cast<size_t>(&format - formats.data())]->launch(
         kernel, stream.handle(),
         {.grid = {static_cast<unsigned>(blocks), 1, 1},

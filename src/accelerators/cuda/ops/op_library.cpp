@@ -15,6 +15,8 @@ bool may_run(Op op) {
     case Op::LayerNorm:
     case Op::GatedActivation:
     case Op::Add:
+    case Op::Rope:
+    case Op::CacheWrite:
     case Op::Linear:
     case Op::LinearMulti:
     case Op::GatedLinear:

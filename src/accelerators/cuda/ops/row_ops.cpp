@@ -1,8 +1,11 @@
-// Ops of whole rows and of single elements: embedding, rms_norm, layer_norm, gated_activation, add, argmax and sample
-// (kernels/cuda: embedding.cu, norms.cu, pairs.cu, argmax.cu, sampling.cu). Rows that do not begin at multiples of 16 bytes run
-// on the portable kernels.
+// Ops of whole rows and of single elements: embedding, rms_norm, layer_norm, gated_activation, add, rope, cache_write, argmax and
+// sample (kernels/cuda: embedding.cu, norms.cu, pairs.cu, positions.cu, argmax.cu, sampling.cu). Rows that do not begin at multiples
+// of 16 bytes, and rope and cache_write of many tokens, run on the portable kernels.
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -29,6 +32,8 @@ constexpr int64_t most_grid_rows = 65535;  // in the second dimension of a grid
 constexpr int64_t smallest_vocabulary = 256;
 constexpr int64_t most_argmax_rows = 4096;
 constexpr int64_t most_sample_rows = 256;
+// A thread of cache_write compares its token with all later ones.
+constexpr int64_t most_position_tokens = 32;
 // Weights of tokens are multiples of 2^-40, and their sum has 64 bits.
 constexpr int64_t largest_vocabulary = int64_t{1} << 23;
 
@@ -76,13 +81,14 @@ class RowOps final : public OpGroup {
         embedding_(device, "embedding.cu", {"embedding_rows"}, {}),
         norms_(device, "norms.cu", {"norm_rows_tuned"}, {}),
         pairs_(device, "pairs.cu", {"pairs_tuned"}, {}),
+        positions_(device, "positions.cu", {"rope_tuned", "cache_write_tuned"}, {}),
         f32_logits_(device, "f32"),
         bf16_logits_(device, "bf16"),
         f16_logits_(device, "f16") {}
 
   std::span<const Op> ops() const override {
-    static constexpr Op list[] = {Op::Embedding, Op::RmsNorm, Op::LayerNorm, Op::GatedActivation,
-                                  Op::Add,       Op::Argmax,  Op::Sample};
+    static constexpr Op list[] = {Op::Embedding, Op::RmsNorm,    Op::LayerNorm, Op::GatedActivation, Op::Add,
+                                  Op::Rope,      Op::CacheWrite, Op::Argmax,    Op::Sample};
     return list;
   }
 
@@ -95,6 +101,9 @@ class RowOps final : public OpGroup {
       case Op::LayerNorm: return supports_norm(t, t[3], t[4]);
       case Op::GatedActivation:
       case Op::Add: return is_contiguous(t[0]) && is_contiguous(t[1]) && is_contiguous(t[2]);
+      case Op::Rope:
+        return t[0].shape[0] <= most_position_tokens && elements_of_token(t[0]) + elements_of_token(t[1]) <= INT32_MAX;
+      case Op::CacheWrite: return t[2].shape[0] <= most_position_tokens && elements_of_token(t[2]) <= INT32_MAX;
       default:
         return t[0].shape[0] <= (op == Op::Argmax ? most_argmax_rows : most_sample_rows) && row_step(t[1]) &&
                row_size(t[1]) >= smallest_vocabulary && row_size(t[1]) <= largest_vocabulary;
@@ -103,13 +112,15 @@ class RowOps final : public OpGroup {
 
   void enqueue(Op op, const aa_op_call& call, Stream& stream) override {
     const aa_tensor* t = call.tensors;
-    if (element_count_of(t[0]) == 0) return;
+    if (element_count_of(t[op == Op::CacheWrite ? 2 : 0]) == 0 && (op != Op::Rope || absent(t[1]))) return;
     switch (op) {
       case Op::Embedding: return embedding(t, stream);
       case Op::RmsNorm: return norm(call, aa_tensor{}, t[3], false, stream);
       case Op::LayerNorm: return norm(call, t[3], t[4], true, stream);
       case Op::GatedActivation: return pairs(t, static_cast<const aa_activation_params*>(call.params)->kind, stream);
       case Op::Add: return pairs(t, -1, stream);
+      case Op::Rope: return rope(call, stream);
+      case Op::CacheWrite: return cache_write(t, stream);
       case Op::Argmax: return choose_tokens(false, t[0], t[1], {}, {}, {}, stream);
       default:
         return choose_tokens(true, t[0], t[1], t[2], t[3], *static_cast<const aa_sample_params*>(call.params), stream);
@@ -125,6 +136,24 @@ class RowOps final : public OpGroup {
     TunedKernels argmax, sample;
   };
 
+  // Of [T,H,D]: the elements of a token; 0 if the tensor is absent.
+  static int64_t elements_of_token(const aa_tensor& t) { return absent(t) ? 0 : t.shape[1] * t.shape[2]; }
+  // Strides of a cache [B,Hk,S,D], or of queries, keys or values [T,H,D].
+  static aa_head_slots slots_of(const aa_tensor& t) {
+    if (absent(t)) return {};
+    const int last = t.ndim - 1;
+    return {t.strides[0], t.strides[1], last == 3 ? t.strides[2] : 0, t.strides[last], t.dtype, 0};
+  }
+
+  // A kernel that lets the next one begin at once was enqueued, and writes these: the weights of products after it may still be
+  // read early.
+  static void wrote(Stream& stream, std::initializer_list<const aa_tensor*> tensors) {
+    for (const aa_tensor* tensor : tensors) {
+      const std::array written = {PendingWrites::range_of(*tensor)};
+      stream.pending_writes().add(true, written);
+    }
+  }
+
   static bool supports_norm(const aa_tensor* t, const aa_tensor& bias, const aa_tensor& residual) {
     const int64_t size = row_size(t[0]);
     return size % vector == 0 && size <= AA_NORM_THREADS * AA_NORM_CHUNKS * vector && row_step(t[0]) &&
@@ -139,6 +168,7 @@ class RowOps final : public OpGroup {
         .overlaps_previous = true};
     embedding_.launch(0, stream.handle(), shape, t[0].data, *row_step(t[0]), t[1].data, *row_step(t[1]), t[2].data,
                       t[2].strides[0], t[1].shape[0], size, t[0].dtype, t[1].dtype, t[2].dtype);
+    wrote(stream, {&t[0]});
   }
 
   void norm(const aa_op_call& call, const aa_tensor& bias, const aa_tensor& residual, bool centred, Stream& stream) {
@@ -160,6 +190,7 @@ class RowOps final : public OpGroup {
                             .block = static_cast<unsigned>(a.threads),
                             .overlaps_previous = true};
     norms_.launch(0, stream.handle(), shape, t[0].data, t[1].data, t[2].data, bias.data, residual.data, a);
+    wrote(stream, {&t[0], &residual});
   }
 
   void pairs(const aa_tensor* t, int32_t kind, Stream& stream) {
@@ -169,6 +200,35 @@ class RowOps final : public OpGroup {
                             .overlaps_previous = true};
     pairs_.launch(0, stream.handle(), shape, t[0].data, t[1].data, t[2].data, count, t[0].dtype, t[1].dtype, t[2].dtype,
                   kind);
+    wrote(stream, {&t[0]});
+  }
+
+  void rope(const aa_op_call& call, Stream& stream) {
+    const aa_tensor* t = call.tensors;
+    const auto q_heads = static_cast<int32_t>(t[0].shape[1]), size = static_cast<int32_t>(t[2].shape[1]);
+    const auto heads = static_cast<int32_t>(q_heads + (absent(t[1]) ? 0 : t[1].shape[1]));
+    if (int64_t{heads} * size == 0 || t[0].shape[0] == 0) return;
+    const TunedLaunch shape{
+        .grid = {blocks_for(int64_t{heads} * size, AA_POSITION_THREADS), static_cast<unsigned>(t[0].shape[0]), 1},
+        .block = AA_POSITION_THREADS,
+        .overlaps_previous = true};
+    positions_.launch(0, stream.handle(), shape, t[0].data, slots_of(t[0]), t[1].data, slots_of(t[1]), t[2].data,
+                      t[2].strides[0], t[2].strides[1], t[3].data, t[3].strides[0], t[3].strides[1], q_heads, heads,
+                      size, static_cast<int32_t>(static_cast<const aa_rope_params*>(call.params)->interleaved));
+    wrote(stream, {&t[0], &t[1]});
+  }
+
+  void cache_write(const aa_tensor* t, Stream& stream) {
+    const auto tokens = static_cast<int32_t>(t[2].shape[0]), heads = static_cast<int32_t>(t[2].shape[1]),
+               size = static_cast<int32_t>(t[2].shape[2]);
+    const TunedLaunch shape{
+        .grid = {blocks_for(int64_t{heads} * size, AA_POSITION_THREADS), static_cast<unsigned>(tokens), 1},
+        .block = AA_POSITION_THREADS,
+        .overlaps_previous = true};
+    positions_.launch(1, stream.handle(), shape, t[0].data, slots_of(t[0]), t[1].data, slots_of(t[1]), t[2].data,
+                      slots_of(t[2]), t[3].data, slots_of(t[3]), t[4].data, t[4].strides[0], t[5].data, t[5].strides[0],
+                      tokens, heads, size, t[0].shape[0], t[0].shape[2]);
+    wrote(stream, {&t[0], &t[1]});
   }
 
   // argmax with a temperature of 0, rng absent. finite_only: as "sample" does, -1 for a row without a finite maximum.
@@ -213,7 +273,7 @@ class RowOps final : public OpGroup {
   }
 
   DeviceState& device_;
-  TunedKernels embedding_, norms_, pairs_;
+  TunedKernels embedding_, norms_, pairs_, positions_;
   LogitKernels f32_logits_, bf16_logits_, f16_logits_;
 };
 

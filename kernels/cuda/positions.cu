@@ -35,8 +35,9 @@ AA_REGISTER_TUNED(rope_tuned, AA_POSITION_THREADS)
 // same slot the last one is written; a slot outside of the cache is skipped.
 AA_TUNED_KERNEL(cache_write_tuned, AA_POSITION_THREADS, 4)
 (AA_OUT(void) k_cache, aa_head_slots k_slots, AA_OUT(void) v_cache, aa_head_slots v_slots, AA_IN(void) k,
- aa_head_slots k_tokens, AA_IN(void) v, aa_head_slots v_tokens, AA_IN(aa_i32) sequence, aa_i64 sequence_step, AA_IN(aa_i32) positions, aa_i64 position_step, aa_i32 tokens,
- aa_i32 heads, aa_i32 head_size, aa_i64 sequences, aa_i64 slots) {
+ aa_head_slots k_tokens, AA_IN(void) v, aa_head_slots v_tokens, AA_IN(aa_i32) sequence, aa_i64 sequence_step,
+ AA_IN(aa_i32) positions, aa_i64 position_step, aa_i32 tokens, aa_i32 heads, aa_i32 head_size, aa_i64 sequences,
+ aa_i64 slots) {
   aa_grid_launch_next();
   aa_grid_wait();
   const aa_i64 t = AA_GROUP_ID(1);

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -13,6 +14,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/llm/session.h"
 #include "anyaccel/llm/text_generation.h"
+#include "llm/gguf_writer.h"
 #include "llm/model_fixtures.h"
 #include "llm/test_directory.h"
 #include "llm/thread_ranks.h"
@@ -147,6 +149,31 @@ TEST_F(PromptCaches, KindsOfCachesAndAdaptersHaveFilesOfTheirOwn) {
   const std::string plain = model_identity(data + "/models/llama_gqa", "", "fp32");
   EXPECT_EQ(plain, model_identity(data + "/models/llama_gqa", "", "fp32"));
   EXPECT_NE(plain, model_identity(data + "/models/llama_gqa", data + "/adapters/llama_rslora", "fp32"));
+}
+
+// Two models of the same sizes may differ in one matrix, or in a part of a split file that is not the first.
+TEST(PromptCacheIdentity, ContainsEveryPartOfTheWeights) {
+  const testing::TestDirectory folder;
+  constexpr size_t matrix = size_t{1} << 16;
+  std::string weights(matrix * 256, 'a');
+  folder.write("model.safetensors", weights);
+  const std::string before = model_identity(folder.path().string(), "", "fp32");
+  std::fill_n(weights.begin() + 41 * matrix, matrix, 'b');
+  folder.write("model.safetensors", weights);
+  EXPECT_NE(before, model_identity(folder.path().string(), "", "fp32"));
+
+  const auto part = [](uint32_t number, const char* value) {
+    testing::GgufWriter writer;
+    writer.add("split.no", number);
+    writer.add("split.count", 2u);
+    writer.add_tensor(number == 0 ? "a" : "b", {1}, 0, value);
+    return writer.file();
+  };
+  const std::string first = folder.write("m-00001-of-00002.gguf", part(0, "1234")).string();
+  folder.write("m-00002-of-00002.gguf", part(1, "1234"));
+  const std::string split = model_identity(first, "", "fp32");
+  folder.write("m-00002-of-00002.gguf", part(1, "1235"));
+  EXPECT_NE(split, model_identity(first, "", "fp32"));
 }
 
 TEST_F(PromptCaches, ModelsOverRanksAndWithPositionsOfTheirLengthAreRefused) {

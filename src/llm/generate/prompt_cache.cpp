@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 #include <limits>
+#include <memory>
 #include <set>
 #include <span>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "base/files/open_file.h"
 #include "base/hash.h"
 #include "base/text/json.h"
+#include "llm/checkpoint/gguf.h"
 
 namespace anyaccel::llm {
 
@@ -27,10 +29,12 @@ constexpr std::string_view magic = "anyaccel prompt cache 1\n";
 constexpr size_t max_header = size_t{64} << 20;
 static_assert(std::endian::native == std::endian::little);
 
+// The samples lie so close that matrices of a few hundred kilobytes have one in a file of a gigabyte: a model that was
+// trained further may differ in few of them.
 void add_samples(Hash& hash, const fs::path& path) {
   const OpenFile file(path);
   hash.add(path.filename().string()).add(std::to_string(file.bytes()));
-  constexpr uint64_t block = 4096, blocks = 64;
+  constexpr uint64_t block = 4096, blocks = 4096;
   std::vector<std::byte> bytes(block);
   for (uint64_t i = 0; i < blocks; ++i) {
     const uint64_t begin = file.bytes() <= block * blocks ? i * block : (file.bytes() - block) / (blocks - 1) * i;
@@ -43,7 +47,8 @@ void add_samples(Hash& hash, const fs::path& path) {
 
 void add_model(Hash& hash, const std::string& path) {
   if (!fs::is_directory(path)) {
-    add_samples(hash, path);
+    const std::shared_ptr<const GgufModel> model = open_gguf(path);
+    for (const fs::path& part : model->paths) add_samples(hash, part);
     return;
   }
   std::set<fs::path> files;

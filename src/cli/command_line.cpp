@@ -74,6 +74,12 @@ CommandOption& CommandOption::existing_path() {
   return *this;
 }
 
+CommandOption& CommandOption::not_empty() {
+  option_->check(CLI::Validator(
+      [](std::string& text) { return text.empty() ? "the value is empty; expected one, or no such option" : ""; }, ""));
+  return *this;
+}
+
 bool CommandOption::given() const { return option_->count() > 0; }
 
 CommandLine::CommandLine(const std::string& description, const std::string& name)

@@ -31,6 +31,8 @@ class CommandOption {
   CommandOption& one_of(const std::vector<std::string>& words);
   CommandOption& existing_directory();
   CommandOption& existing_path();
+  // Refuses an empty value of a text: one from a shell's variable that is not set would be as if the option were not given.
+  CommandOption& not_empty();
 
   bool given() const;  // after parse()
 

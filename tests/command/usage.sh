@@ -86,6 +86,10 @@ if [ "$(id -u)" != 0 ]; then
   prompt_file "$work/secret" "Permission denied"
 fi
 expect 2 "--prompt: it is not UTF-8: the byte 0xff at offset 1" generate --model "$model" --prompt "$(printf 'a\377')"
+# A shell's variable that is not set must not give the text of another model or other weights.
+for option in --adapter --draft --prompt-cache --quantize; do
+  expect 2 "$option: the value is empty" generate --model "$model" --prompt Once "$option" ""
+done
 # The argument that names the file is the command's own.
 expect 1 "FILE: cannot read '$work/none'" perplexity --model "$model" "$work/none"
 expect 1 "FILE: cannot read '$work/empty': it is empty" tokenize --model "$model" "$work/empty"

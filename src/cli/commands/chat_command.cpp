@@ -62,14 +62,19 @@ void add_chat_options(CommandLine& line, ChatArguments& arguments) {
   line.add_option(
           "--load", arguments.load,
           "Go on with this conversation: a JSON file as /save writes it. If it ends with the user, it is answered")
-      .type("FILE");
+      .type("FILE")
+      .not_empty();
   line.add_option("--tools", arguments.tools,
                   "A JSON file with the functions that the model may call, as in OpenAI's API")
-      .type("FILE");
+      .type("FILE")
+      .not_empty();
   line.add_option("--variables", arguments.variables,
                   "A JSON object of variables for the template, such as '{\"enable_thinking\": false}'")
-      .type("JSON");
-  line.add_option("--template", arguments.template_name, "Which template, of a model with several").type("NAME");
+      .type("JSON")
+      .not_empty();
+  line.add_option("--template", arguments.template_name, "Which template, of a model with several")
+      .type("NAME")
+      .not_empty();
   line.add_option("--max-new-tokens", arguments.max_new_tokens,
                   "Most tokens of an answer; else the rest of the context")
       .type("N");

@@ -96,7 +96,8 @@ void add_options(CommandLine& line, Arguments& arguments) {
       .show_default();
   line.add_option("--quantize", arguments.quantize,
                   "Quantize the matrices while they load: " + llm::load_types() + "; see docs/quantization.md")
-      .type("TYPE");
+      .type("TYPE")
+      .not_empty();
   line.add_option(
           "--kv-cache", arguments.cache,
           "Elements of the cache of keys and values: auto (those of the model), int8 or fp8, half the memory of 16 "
@@ -108,7 +109,8 @@ void add_options(CommandLine& line, Arguments& arguments) {
           "--draft", arguments.draft,
           "Directory of a small model with the same tokens, which puts tokens forward: the same text, faster; see "
           "docs/generation.md")
-      .type("DIR");
+      .type("DIR")
+      .not_empty();
   line.add_option("--draft-ngrams", arguments.draft_ngrams,
                   "The same without a model: what followed the newest N tokens where they occurred before")
       .type("N");
@@ -116,7 +118,8 @@ void add_options(CommandLine& line, Arguments& arguments) {
   line.add_option(
           "--prompt-cache", arguments.prompt_cache,
           "Keep the keys and values of the prompt in this file, and take those that it has; see docs/generation.md")
-      .type("FILE");
+      .type("FILE")
+      .not_empty();
   line.add_flag("--deterministic", arguments.deterministic,
                 "A prompt's text does not depend on the other prompts; slower, see docs/architecture.md");
   line.add_option("--context", arguments.context,

@@ -49,7 +49,8 @@ void add_adapter_options(CommandLine& line, std::vector<std::string>& adapters, 
                   "Directory with a LoRA adapter of this model, as PEFT stores it; as NAME=DIR it is kept apart for "
                   "--use-adapter, and may be given several times; see docs/models.md")
       .type("[NAME=]DIR")
-      .one_each();
+      .one_each()
+      .not_empty();
   line.add_option("--use-adapter", used, help).type("NAME").one_each();
 }
 

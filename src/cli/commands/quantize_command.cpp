@@ -95,13 +95,17 @@ int run_quantize(int argc, char** argv) {
   line.add_option(
           "--type", type,
           "For a .gguf file (else q8_0) one of " + llm::file_types() + "; for a directory int4 or int8 (the default)")
-      .type("TYPE");
+      .type("TYPE")
+      .not_empty();
   line.add_option(
           "--importance", importance_file,
           "Let the model read this file's text first, and keep those weights most precise whose inputs are large "
           "there; prints the perplexity of the text of --text, or of this one, before and after")
-      .type("FILE");
-  line.add_option("--text", text_file, "Also print the perplexity of this file's text before and after").type("FILE");
+      .type("FILE")
+      .not_empty();
+  line.add_option("--text", text_file, "Also print the perplexity of this file's text before and after")
+      .type("FILE")
+      .not_empty();
   measuring.add_options(line);
   line.add_json_flag(json, "Print one JSON object");
   line.add_quiet_flag("--quiet", quiet, "No messages on standard error");
@@ -171,7 +175,8 @@ int run_perplexity(int argc, char** argv) {
   line.add_option("--dtype", dtype, "auto, fp32, bf16 or fp16").show_default();
   line.add_option("--activations", activations, "auto, fp32 or bf16; see anyaccel generate --help").show_default();
   line.add_option("--quantize", load.quantize, "Quantize the matrices while they load: " + llm::load_types())
-      .type("TYPE");
+      .type("TYPE")
+      .not_empty();
   add_adapter_options(line, adapters, used_adapters, "Measure with the adapter of this name");
   measuring.add_options(line);
   line.add_json_flag(json, "Print one JSON object");

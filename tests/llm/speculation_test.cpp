@@ -102,6 +102,30 @@ TEST_F(Speculations, GreedyTokensAreThoseOfTheModelAlone) {
   }
 }
 
+// A seed's tokens depend neither on the size of the session, which an earlier call may have made, nor on other prompts.
+TEST_F(Speculations, DrawnTokensDependOnThePromptAndTheSeedAlone) {
+  const bool deterministic = get_accelerator()->name() == "cpu";
+  if (!deterministic) GTEST_SKIP() << "only cpu promises logits that do not depend on the session";
+  const std::vector<std::vector<int32_t>> prompts = {{5, 6, 7, 5, 6}, load_reference_model("llama_gqa").run.prompt_ids};
+  for (const Speculation& speculation : all()) {
+    GenerateOptions options;
+    options.deterministic = true;
+    options.speculation = speculation;
+    options.sampling.temperature = 1.0f;
+    for (uint64_t seed = 0; seed < 8; ++seed) {
+      options.seed = seed;
+      options.max_new_tokens = 6;
+      TextGenerator fresh = generator(), used = generator();
+      const std::vector<int32_t> alone =
+          fresh.generate_ids(std::span(prompts).first(1), options).completions[0].token_ids;
+      const GenerateResult both = used.generate_ids(prompts, options);
+      EXPECT_EQ(both.completions[0].token_ids, alone) << "beside another prompt, seed " << seed;
+      EXPECT_EQ(used.generate_ids(std::span(prompts).first(1), options).completions[0].token_ids, alone)
+          << "in a larger session, seed " << seed;
+    }
+  }
+}
+
 // The same logits, bit for bit, for tokens that are checked together and one by one: what equality of greedy texts relies on.
 TEST_F(Speculations, TokensCheckedTogetherHaveTheLogitsOfSingleOnes) {
   if (get_accelerator()->name() != "cpu") GTEST_SKIP() << "only cpu promises it";

@@ -66,7 +66,7 @@ std::vector<float> SpeculativeDecoding::run(Session& session, std::span<const in
   return session.forward({tokens, sequence, positions}, wanted).to_vector<float>();
 }
 
-void SpeculativeDecoding::answer(const std::vector<int32_t>& prompt, const Receive& receive) {
+void SpeculativeDecoding::answer(const std::vector<int32_t>& prompt, int64_t length, const Receive& receive) {
   // Each prompt has the same random numbers, so that its answer does not depend on the others.
   chooser_.start(prompt, seed_);
   draft_chooser_.start(prompt, ~seed_);
@@ -92,7 +92,7 @@ void SpeculativeDecoding::answer(const std::vector<int32_t>& prompt, const Recei
     }
     // The newest token has yet to be run; the drafts follow it.
     const int64_t newest = static_cast<int64_t>(tokens.size()) - 1;
-    drafts = draft(tokens, std::min<int64_t>(settings_.tokens, session_.options().context - newest - 1));
+    drafts = draft(tokens, std::min<int64_t>(settings_.tokens, length - newest - 1));
     drafted_ += static_cast<int64_t>(drafts.tokens.size());
     ++steps_;
     std::vector<int32_t> step = {tokens.back()};

@@ -23,8 +23,9 @@ class SpeculativeDecoding {
   // Receives each new token, the logits that it was chosen from and the number of tokens so far; returns whether the
   // answer goes on.
   using Receive = std::function<bool(int32_t token, std::span<const float> logits, int64_t length)>;
-  // Answers a prompt in the session's sequence 0. The session has room for a token more than the answer may have.
-  void answer(const std::vector<int32_t>& prompt, const Receive& receive);
+  // Answers a prompt in the session's sequence 0; prompt and answer have at most `length` tokens, for which the session
+  // has room. Drafts end there too, so that the answer depends neither on the session's size nor on other prompts.
+  void answer(const std::vector<int32_t>& prompt, int64_t length, const Receive& receive);
 
   int64_t steps() const { return steps_; }
   int64_t drafted() const { return drafted_; }

@@ -441,7 +441,8 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
         return goes_on;
       };
       try {
-        speculative.answer(prompts[i], receive);
+        const auto length = static_cast<int64_t>(prompts[i].size());
+        speculative.answer(prompts[i], length + std::min(options.max_new_tokens, context - length), receive);
       } catch (const Error&) {
         if (!first) {
           answers[i].interrupt();

@@ -21,38 +21,92 @@ Scale make_scale(const Range& range, const aa_fp_format& format) {
 }
 
 // Codes of x * inverse. The exponent field `e` is that of the number, or that of the smallest normal; in units of the last
-// mantissa bit under that exponent the number is `steps`, which is rounded to an integer: to nearest, or by chance with the
-// numbers units[] in [0, 1). A carry goes into the exponent by itself.
+// mantissa bit under that exponent the number is `steps`, which is rounded to an integer. A carry goes into the exponent
+// by itself.
+//
+// To nearest, the sum with a power of two whose last bit is that unit rounds. Its lowest 16 bits are the steps and what
+// `magic` has there, which takes away the first exponent. Nothing needs a limit: the scale is the largest magnitude over
+// the format's, so that only an error of the last bit of a float can lie above it.
+// By chance, steps are rounded with the numbers units[] in [0, 1), which can reach the code above the limit.
 struct Encoder {
-  Words first_exponent, unit_exponent, first_code, max_code, sign_bit;
-  int exponent_shift, sign_shift;
-  Vec inverse;
+  Words first_exponent, magic, magnitude_mask, unit_exponent, first_code, max_code;
+  int bits, exponent_shift;
 
-  Encoder(const aa_fp_format& f, float inverse_scale) : inverse(inverse_scale) {
+  explicit Encoder(const aa_fp_format& f) : bits(f.bits) {
     const int32_t m = f.mantissa_bits, rebias = 127 - f.bias;
-    first_exponent = Words{} + (static_cast<uint32_t>(rebias + 1) << 23);
+    const uint32_t first = static_cast<uint32_t>(rebias + 1);
+    exponent_shift = 23 - m;
+    first_exponent = Words{} + (first << 23);
+    magic = Words{} + ((static_cast<uint32_t>(exponent_shift) << 23) + (0x10000u - (first << m)));
+    magnitude_mask = Words{} + ((1u << (f.bits - 1)) - 1);
     unit_exponent = Words{} + (static_cast<uint32_t>(254 + m) << 23);
     // Rounding by an addition leaves its own bits behind, which are taken away with the first exponent's.
-    first_code = Words{} + (float_bits(kRounding) + (static_cast<uint32_t>(rebias + 1) << m));
+    first_code = Words{} + (float_bits(kRounding) + (first << m));
     max_code = Words{} + static_cast<uint32_t>(f.max_code);
-    sign_bit = Words{} + (1u << (f.bits - 1));
-    exponent_shift = 23 - m;
-    sign_shift = 32 - f.bits;
+  }
+
+  // Returns the exponent field.
+  AA_INLINE Words exponent(Words magnitude) const {
+    const Words e = magnitude & 0x7f800000u;
+    return e > first_exponent ? e : first_exponent;
+  }
+
+  // The code of x * inverse, x not negative, in the lowest 16 bits of each word. Other bits follow.
+  AA_INLINE Words nearest(Vec x, Vec inverse) const {
+    const Vec scaled = x * inverse;
+    const Words e = exponent(bits_of(scaled));
+    return bits_of(scaled + of_bits(e + magic)) + (e >> exponent_shift);
   }
 
   template <bool kChance>
-  AA_INLINE Words code(Vec x, const float* unit) const {
-    const Words bits = bits_of(x * inverse);
-    Words e = bits & 0x7f800000u;
-    e = e > first_exponent ? e : first_exponent;
-    Vec steps = of_bits(bits & 0x7fffffffu) * of_bits(unit_exponent - e);
-    if constexpr (kChance) {
-      const Vec below = floor(steps);
-      steps = select(less(load(unit), steps - below), below + Vec(1.0f), below);
-    }
+  AA_INLINE Words code(Vec x, Vec inverse, const float* unit) const {
+    const Words sign = bits_of(x) >> (32 - bits);
+    if constexpr (!kChance) return select_bits(magnitude_mask, nearest(abs(x), inverse), sign);
+    const Vec scaled = abs(x) * inverse;
+    const Words e = exponent(bits_of(scaled));
+    Vec steps = scaled * of_bits(unit_exponent - e);
+    const Vec below = floor(steps);
+    steps = select(less(load(unit), steps - below), below + Vec(1.0f), below);
     const Words code = bits_of(steps + Vec(kRounding)) + (e >> exponent_shift) - first_code;
-    return (code < max_code ? code : max_code) | (bits >> sign_shift & sign_bit);
+    return select_bits(magnitude_mask, code < max_code ? code : max_code, sign);
   }
+
+#if AA_VECTOR_AVX512
+  // Elements in pairs: those in the upper halves of words are floats where they lie, the others are moved there.
+  struct Pairs {
+    __m512i low, high;
+  };
+  AA_INLINE Pairs nearest_pairs(__m512i x, Vec inverse) const {
+    const __m512i magnitudes = _mm512_and_si512(x, _mm512_set1_epi32(0x7fff7fff));
+    const __m512i high = _mm512_and_si512(x, _mm512_set1_epi32(0x7fff0000));
+    return {(__m512i)nearest(_mm512_castsi512_ps(_mm512_slli_epi32(magnitudes, 16)), inverse),
+            (__m512i)nearest(_mm512_castsi512_ps(high), inverse)};
+  }
+  static AA_INLINE __m512i bit_select(uint32_t mask, __m512i yes, __m512i no) {
+    return _mm512_ternarylogic_epi32(yes, no, _mm512_set1_epi32(static_cast<int>(mask)), 0xe4);
+  }
+  // 64 elements to bytes.
+  AA_INLINE void bytes(const bf16* x, Vec inverse, uint8_t* out) const {
+    const __m512i first = _mm512_loadu_si512(x), second = _mm512_loadu_si512(x + 32);
+    const Pairs a = nearest_pairs(first, inverse), b = nearest_pairs(second, inverse);
+    const __m512i two = bit_select(0xffu, a.low, _mm512_slli_epi32(a.high, 8));
+    const __m512i above = bit_select(0xff0000u, _mm512_slli_epi32(b.low, 16), _mm512_slli_epi32(b.high, 24));
+    // In each 128 bits eight elements of the first vector, then eight of the second: the order of the packed signs.
+    const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    const __m512i codes = _mm512_shuffle_epi8(bit_select(0xffffu, two, above), _mm512_broadcast_i32x4(order));
+    const __m512i signs = _mm512_srl_epi16(_mm512_packs_epi16(first, second), _mm_cvtsi32_si128(8 - bits));
+    const __m512i signed_codes = bit_select(0x01010101u << (bits - 1), signs, codes);
+    _mm512_storeu_si512(out, _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), signed_codes));
+  }
+  // 32 elements to halves of words.
+  AA_INLINE void halves(const bf16* x, Vec inverse, uint16_t* out) const {
+    const __m512i from = _mm512_loadu_si512(x);
+    const Pairs pairs = nearest_pairs(from, inverse);
+    const __m512i codes = bit_select(0xffffu, pairs.low, _mm512_slli_epi32(pairs.high, 16));
+    const __m512i signs = _mm512_srl_epi32(from, _mm_cvtsi32_si128(16 - bits));
+    _mm512_storeu_si512(out, bit_select(0x00010001u << (bits - 1), signs, codes));
+  }
+#endif
 
  private:
   static constexpr float kRounding = 0x1.8p23f;  // the unit of floats from here on is 1
@@ -60,17 +114,30 @@ struct Encoder {
 
 // n is a multiple of 16. Codes of up to 8 bits are stored as bytes, others as halves of words.
 template <bool kChance, class T>
-AA_ONCE void encode(const T* x, int64_t n, const aa_fp_format& f, float inverse, const float* units, void* codes) {
-  const Encoder encoder(f, inverse);
+AA_ONCE void encode(const T* x, int64_t n, const Encoder& shared, float inverse_scale, const float* units,
+                    void* codes) {
+  const Encoder encoder = shared;  // in registers, which no store can change
+  const Vec inverse(inverse_scale);
   constexpr int64_t w = Vec::width;
-  const auto code = [&](int64_t i) { return encoder.code<kChance>(load(x + i), units + i); };
-  if (f.bits <= 8) {
+  const auto code = [&](int64_t i) { return encoder.code<kChance>(load(x + i), inverse, units + i); };
+  int64_t i = 0;
+  if (encoder.bits <= 8) {
     uint8_t* out = static_cast<uint8_t*>(codes);
-    int64_t i = 0;
+#if AA_VECTOR_AVX512
+    if constexpr (!kChance && __is_same(T, bf16)) {
+      for (; i + 64 <= n; i += 64) encoder.bytes(x + i, inverse, out + i);
+    }
+#endif
     for (; i + 4 * w <= n; i += 4 * w) store_bytes(out + i, code(i), code(i + w), code(i + 2 * w), code(i + 3 * w));
     for (; i < n; i += w) store_low(out + i, code(i));
   } else {
-    for (int64_t i = 0; i < n; i += w) store_low(static_cast<uint16_t*>(codes) + i, code(i));
+    uint16_t* out = static_cast<uint16_t*>(codes);
+#if AA_VECTOR_AVX512
+    if constexpr (!kChance && __is_same(T, bf16)) {
+      for (; i + 32 <= n; i += 32) encoder.halves(x + i, inverse, out + i);
+    }
+#endif
+    for (; i < n; i += w) store_low(out + i, code(i));
   }
 }
 
@@ -106,6 +173,57 @@ void decode(const void* codes, int64_t n, const aa_fp_format& f, float scale, fl
     decode<false>(static_cast<const uint8_t*>(codes), n, f, scale, out);
   }
 }
+
+#if AA_VECTOR_AVX512
+// Numbers of 16 bits by their code, for the codes of a format of at most 8 bits: those of the codes without sign, of which
+// a number with one differs in its highest bit only.
+class Table {
+ public:
+  explicit Table(const aa_fp_format& f) : sign_shift_(16 - f.bits), many_(f.bits == 8) {
+    alignas(64) uint8_t codes[kCodes];
+    for (int i = 0; i < kCodes; ++i) codes[i] = static_cast<uint8_t>(i & ((1 << (f.bits - 1)) - 1));
+    decode(codes, kCodes, f, 1.0f, numbers_);
+  }
+
+  // Where groups are smaller it takes longer to fill the table than to do without.
+  static constexpr int64_t kSmallestGroup = 256;
+
+  void set_scale(float scale, int32_t dtype) {
+    alignas(64) float scaled[kCodes];
+    const int n = many_ ? kCodes : kCodes / 4;
+    for (int i = 0; i < n; i += Vec::width) store(scaled + i, load(numbers_ + i) * Vec(scale));
+    narrow_block(scaled, n, dtype, values_);
+  }
+
+  // n is a multiple of 32.
+  AA_ONCE void decode_block(const uint8_t* codes, int64_t n, uint16_t* out) const {
+    const __m512i a = _mm512_load_si512(values_), b = _mm512_load_si512(values_ + 32);
+    const __m512i c = _mm512_load_si512(values_ + 64), d = _mm512_load_si512(values_ + 96);
+    const __m512i sign = _mm512_set1_epi16(static_cast<int16_t>(0x8000));
+    const __m128i up = _mm_cvtsi32_si128(sign_shift_);
+    for (int64_t i = 0; i < n; i += 32) {
+      const __m512i code = _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i)));
+      __m512i value;
+      if (many_) {
+        value = _mm512_mask_blend_epi16(_mm512_test_epi16_mask(code, _mm512_set1_epi16(64)),
+                                        _mm512_permutex2var_epi16(a, code, b), _mm512_permutex2var_epi16(c, code, d));
+      } else {
+        value = _mm512_permutexvar_epi16(code, a);
+      }
+      // value ^ (code << up & sign)
+      value = _mm512_ternarylogic_epi32(value, _mm512_sll_epi16(code, up), sign, 0x78);
+      _mm512_storeu_si512(out + i, value);
+    }
+  }
+
+ private:
+  static constexpr int kCodes = 128;
+  int sign_shift_;
+  bool many_;  // more codes than one vector of numbers
+  alignas(64) float numbers_[kCodes];
+  alignas(64) uint16_t values_[kCodes];
+};
+#endif
 
 // -- codes of 6 and 12 bits in words of 24 bits --
 #if AA_VECTOR_AVX512
@@ -216,22 +334,23 @@ AA_ONCE const void* unpack(const uint8_t* in, int64_t n, int32_t bits, void* cod
 }
 
 // Elements [begin, end) of one group, as codes.
-AA_ONCE void write_codes(const aa_fp_quantize_args& a, int64_t begin, int64_t end, const Scale& s, Writer& out) {
+AA_ONCE void write_codes(const aa_fp_quantize_args& a, const Encoder& encoder, int64_t begin, int64_t end,
+                         const Scale& s, Writer& out) {
   const Random random{a.seed, a.offset, a.stochastic != 0};
   alignas(64) float buffer[kBlock], units[kWords];
   alignas(64) uint16_t codes[kBlock + 64];
   alignas(64) uint8_t packed[2 * kBlock];
   for (int64_t i = begin; i < end; i += kBlock) {
     const int64_t n = smaller(kBlock, end - i);
-    if (a.group_size <= kFetchedGroup) fetch_block(a.x, a.dtype, i + a.group_size, n);
+    if (a.group_size <= kFetchedGroup) fetch_block(a.x, a.dtype, i + fetch_distance(a.group_size), n);
     if (!s.finite) {
       __builtin_memset(codes, 0, sizeof(codes));
     } else {
       with_elements(a.x, a.dtype, i, n, buffer, [&](const auto* x) {
         if (random.used) {
-          encode<true>(x, padded(n), a.format, s.inverse, draw(random, i, n, units), codes);
+          encode<true>(x, padded(n), encoder, s.inverse, draw(random, i, n, units), codes);
         } else {
-          encode<false>(x, padded(n), a.format, s.inverse, units, codes);
+          encode<false>(x, padded(n), encoder, s.inverse, units, codes);
         }
       });
     }
@@ -246,15 +365,18 @@ AA_OP void fp_quantizer_quantize(const aa_fp_quantize_args* a) {
   const int64_t code_bytes = a->group_size * a->format.bits / 8;
   const int64_t row_bytes = code_bytes + 4;
   const bool past_caches = a->groups * row_bytes >= kLargeOutput;
+  const Encoder encoder(a->format);
   if (!has_wide_groups(a->groups, a->group_size)) {
     for_groups(a->groups, a->group_size, [&](int64_t first, int64_t last) {
       Writer writer(a->out + first * row_bytes, past_caches);
-      for (int64_t g = first; g < last; ++g) {
-        const int64_t begin = g * a->group_size, end = begin + a->group_size;
-        const Scale s = make_scale(range_of_dense<true>(a->x, a->dtype, begin, end), a->format);
-        write_codes(*a, begin, end, s, writer);
+      const auto scale_of = [&](int64_t g) {
+        const int64_t begin = g * a->group_size;
+        return make_scale(range_of_dense<true>(a->x, a->dtype, begin, begin + a->group_size), a->format);
+      };
+      write_groups(first, last, a->group_size, scale_of, [&](int64_t g, const Scale& s) {
+        write_codes(*a, encoder, g * a->group_size, (g + 1) * a->group_size, s, writer);
         writer.put(&s.scale, 4);
-      }
+      });
     });
     return;
   }
@@ -266,7 +388,7 @@ AA_OP void fp_quantizer_quantize(const aa_fp_quantize_args* a) {
     __builtin_memcpy(row + code_bytes, &s.scale, 4);
     parallel_for(a->group_size, 16384, 128, [&](int64_t first, int64_t last) {
       Writer writer(row + first * a->format.bits / 8, past_caches);
-      write_codes(*a, begin + first, begin + last, s, writer);
+      write_codes(*a, encoder, begin + first, begin + last, s, writer);
     });
   }
 }
@@ -280,6 +402,10 @@ AA_OP void fp_quantizer_dequantize(const aa_fp_dequantize_args* a) {
     alignas(64) uint8_t odd[2 * kBlock];
     alignas(64) float result[kBlock], narrow[kBlock];
     Writer writer(static_cast<char*>(a->out) + first * item, count * item >= kLargeOutput);
+#if AA_VECTOR_AVX512
+    const bool use_table = bits <= 8 && item == 2 && a->group_size >= Table::kSmallestGroup;
+    Table table(a->format);
+#endif
     for (int64_t i = first; i < last;) {
       const int64_t group = i / a->group_size;
       const int64_t group_begin = group * a->group_size;
@@ -289,6 +415,10 @@ AA_OP void fp_quantizer_dequantize(const aa_fp_dequantize_args* a) {
       const uint8_t* row = a->codes + source * (code_bytes + 4);
       float scale;
       __builtin_memcpy(&scale, row + code_bytes, 4);
+#if AA_VECTOR_AVX512
+      const bool by_table = use_table && scale == scale;
+      if (by_table) table.set_scale(scale, a->dtype);
+#endif
       for (; i < end; i += kBlock) {
         const int64_t n = smaller(kBlock, end - i);
         const uint8_t* from = row + (i - group_begin) * bits / 8;
@@ -297,7 +427,16 @@ AA_OP void fp_quantizer_dequantize(const aa_fp_dequantize_args* a) {
           __builtin_memcpy(odd, from, static_cast<size_t>(n * bits / 8));
           from = odd;
         }
-        decode(unpack(from, n, a->format.bits, codes), padded(n), a->format, scale, result);
+        const void* const block = unpack(from, n, a->format.bits, codes);
+#if AA_VECTOR_AVX512
+        if (by_table) {
+          table.decode_block(static_cast<const uint8_t*>(block), (n + 31) / 32 * 32,
+                             reinterpret_cast<uint16_t*>(result));
+          writer.put(result, n * item);
+          continue;
+        }
+#endif
+        decode(block, padded(n), a->format, scale, result);
         writer.put(narrow_block(result, n, a->dtype, narrow), n * item);
       }
       i = end;

@@ -67,6 +67,24 @@ AA_INLINE void fetch_block(const void* x, int32_t dtype, int64_t begin, int64_t 
 }
 // Groups beyond this size (elements) are not fetched ahead: they would drive each other out of the caches.
 inline constexpr int64_t kFetchedGroup = 32768;
+// Groups whose scales are found before the first of them is written: so many that they stay in the first-level cache.
+inline constexpr int64_t kMostScaled = 16;
+AA_INLINE int64_t groups_at_once(int64_t group_size) {
+  const int64_t fitting = 4096 / group_size;
+  return fitting < 1 ? 1 : smaller(fitting, kMostScaled);
+}
+// The distance (elements) from the elements that are written to those that are fetched.
+AA_INLINE int64_t fetch_distance(int64_t group_size) { return groups_at_once(group_size) * group_size; }
+
+#if AA_VECTOR_AVX512
+// Rounds as store() does, but takes denormals for zero. n is a multiple of 16.
+__attribute__((noinline, target("avx512bf16"))) inline void narrow_in_one_step(const float* x, int64_t n, bf16* out) {
+  for (int64_t i = 0; i < n; i += 16) {
+    const __m256bh two = _mm512_cvtneps_pbh(_mm512_loadu_ps(x + i));
+    __builtin_memcpy(out + i, &two, sizeof(two));
+  }
+}
+#endif
 
 // n floats, none of them denormal, as another dtype, to a buffer with room for padded(n). Returns where the elements are.
 AA_ONCE inline const void* narrow_block(const float* x, int64_t n, int32_t dtype, void* buffer) {
@@ -74,13 +92,11 @@ AA_ONCE inline const void* narrow_block(const float* x, int64_t n, int32_t dtype
   if (dtype == AA_DTYPE_F16) {
     for (int64_t i = 0; i < n; i += Vec::width) store(static_cast<fp16*>(buffer) + i, load(x + i));
   } else {
-#if AA_VECTOR_AVX512 && defined(__AVX512BF16__)
-    // Rounds as store() does, but takes denormals for zero.
-    for (int64_t i = 0; i < n; i += 16) {
-      const __m256bh two = _mm512_cvtneps_pbh(_mm512_loadu_ps(x + i));
-      __builtin_memcpy(static_cast<bf16*>(buffer) + i, &two, sizeof(two));
+#if AA_VECTOR_AVX512
+    if (__builtin_cpu_supports("avx512bf16")) {
+      narrow_in_one_step(x, n, static_cast<bf16*>(buffer));
+      return buffer;
     }
-    return buffer;
 #endif
     for (int64_t i = 0; i < n; i += Vec::width) store(static_cast<bf16*>(buffer) + i, load(x + i));
   }
@@ -128,6 +144,35 @@ AA_ONCE inline Range range_of(const float* x, int64_t n) {
   return range;
 }
 
+template <class Bits, class Many>
+AA_INLINE Bits largest_lane(Many a) {
+#if AA_VECTOR_AVX512 || AA_VECTOR_AVX2
+#if AA_VECTOR_AVX512
+  typedef Bits Half __attribute__((vector_size(32)));
+  Half halves[2];
+  __builtin_memcpy(halves, &a, sizeof(a));
+  const __m256i wide = (__m256i)(halves[0] > halves[1] ? halves[0] : halves[1]);
+#else
+  const __m256i wide = (__m256i)a;
+#endif
+  const __m128i high = _mm256_extracti128_si256(wide, 1), low = _mm256_castsi256_si128(wide);
+  if constexpr (sizeof(Bits) == 2) {
+    // The instruction finds the smallest of eight unsigned integers.
+    const __m128i turn = _mm_set1_epi16(0x7fff);
+    const __m128i least = _mm_minpos_epu16(_mm_xor_si128(_mm_max_epi16(low, high), turn));
+    return static_cast<Bits>(_mm_cvtsi128_si32(least) ^ 0x7fff);
+  } else {
+    __m128i four = _mm_max_epi32(low, high);
+    four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1)));
+  }
+#else
+  Bits largest = a[0];
+  for (size_t lane = 1; lane < sizeof(a) / sizeof(Bits); ++lane) largest = a[lane] > largest ? a[lane] : largest;
+  return largest;
+#endif
+}
+
 // The same for n elements where they lie. The bits of a float, with all but the sign turned over if it is negative, are
 // an integer in the order of the floats: for 16-bit elements that takes no conversion and gives twice as many lanes. With
 // kMagnitude only the largest magnitude is looked for, and the range is from minus that on.
@@ -158,10 +203,8 @@ AA_ONCE Range range_of_bits(const void* x, int64_t n, int32_t infinity) {
     low[0] = low[k] < low[0] ? low[k] : low[0];
     high[0] = high[k] > high[0] ? high[k] : high[0];
   }
-  for (int64_t lane = 0; lane < kLanes; ++lane) {
-    least = low[0][lane] < least ? low[0][lane] : least;
-    most = high[0][lane] > most ? high[0][lane] : most;
-  }
+  if constexpr (!kMagnitude) least = static_cast<Bits>(~largest_lane<Bits>(~low[0]));
+  most = largest_lane<Bits>(high[0]);
   for (; i < n; ++i) {
     Bits bits;
     __builtin_memcpy(&bits, from + i * kSize, kSize);
@@ -354,6 +397,20 @@ template <class Body>
 void for_groups(int64_t groups, int64_t group_size, const Body& body) {
   const int64_t grain = 16384 / group_size;
   parallel_for(groups, grain > 0 ? grain : 1, 1, body);
+}
+
+// Calls write(group, scale of the group) for the groups [first, last). The scales of several small groups are found one
+// after the other, so that the processor need not wait for the divisions of one while nothing else can be done.
+template <class ScaleOf, class Write>
+AA_INLINE void write_groups(int64_t first, int64_t last, int64_t group_size, const ScaleOf& scale_of,
+                            const Write& write) {
+  decltype(scale_of(first)) scales[kMostScaled];
+  const int64_t at_once = groups_at_once(group_size);
+  for (int64_t g = first; g < last; g += at_once) {
+    const int64_t n = smaller(at_once, last - g);
+    for (int64_t k = 0; k < n; ++k) scales[k] = scale_of(g + k);
+    for (int64_t k = 0; k < n; ++k) write(g + k, scales[k]);
+  }
 }
 
 // Returns whether groups are so few and so large that their elements, not the groups, must be divided among the

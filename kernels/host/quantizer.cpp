@@ -255,7 +255,9 @@ struct Job {
     alignas(64) uint8_t packed[kBlock / 2];
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = smaller(kBlock, end - i);
-      if (source.x && group_size <= kFetchedGroup) fetch_block(source.x, source.dtype, i + group_size, n);
+      if (source.x && group_size <= kFetchedGroup) {
+        fetch_block(source.x, source.dtype, i + fetch_distance(group_size), n);
+      }
       if (s.finite && source.lies_dense()) {
         with_elements(source.x, source.dtype, i, n, buffer,
                       [&](const auto* x) { quantize_block(x, padded(n), s, draw(random, i, n, units), integers); });
@@ -281,13 +283,14 @@ struct Job {
     if (!has_wide_groups(groups, group_size)) {
       for_groups(groups, group_size, [&](int64_t first, int64_t last) {
         Writer writer(target(first), past_caches);
-        for (int64_t g = first; g < last; ++g) {
-          const int64_t begin = g * group_size, end = begin + group_size;
-          const Scale s = make_scale(range_of_group(begin, end), bits, asymmetric);
+        const auto scale_of = [&](int64_t g) {
+          return make_scale(range_of_group(g * group_size, (g + 1) * group_size), bits, asymmetric);
+        };
+        write_groups(first, last, group_size, scale_of, [&](int64_t g, const Scale& s) {
           store_params(params, order.place(g), asymmetric, s);
           writer.move_to(target(g));
-          write(begin, end, s, writer);
-        }
+          write(g * group_size, (g + 1) * group_size, s, writer);
+        });
       });
       return;
     }

@@ -458,6 +458,14 @@ AA_INLINE Vec copy_sign(Vec magnitude, Vec sign) { return bit_or(abs(magnitude),
 typedef uint32_t Words __attribute__((vector_size(4 * Vec::width)));
 AA_INLINE Words bits_of(Vec a) { return __builtin_bit_cast(Words, a.v); }
 AA_INLINE Vec of_bits(Words a) { return Vec(__builtin_bit_cast(decltype(Vec::v), a)); }
+// The bits of `yes` where the mask has ones, else those of `no`.
+AA_INLINE Words select_bits(Words mask, Words yes, Words no) {
+#if AA_VECTOR_AVX512
+  return (Words)_mm512_ternarylogic_epi32((__m512i)yes, (__m512i)no, (__m512i)mask, 0xe4);
+#else
+  return (mask & yes) | (~mask & no);
+#endif
+}
 // Words below 2^31 as floats.
 AA_INLINE Vec to_floats(Words a) {
 #if AA_VECTOR_AVX512

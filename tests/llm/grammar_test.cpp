@@ -362,6 +362,18 @@ TEST_F(HeldAnswers, EndWhereTheModelEndsThem) {
   }
 }
 
+TEST_F(HeldAnswers, AreNotEndedByATokenThatHasATextOfTheGrammarToo) {
+  GenerateOptions options = sampled(7);
+  options.sampling = {};
+  options.grammar = Grammar::parse_gbnf("root ::= [a-zA-Z ,]{30} \".\"", "g");
+  const std::vector<std::string> prompts = {"Once upon a time"};
+  options.more_eos_ids = generator_->generate(prompts, options).completions[0].token_ids;
+  options.more_eos_ids.resize(3);
+  const Completion completion = generator_->generate(prompts, options).completions[0];
+  EXPECT_EQ(completion.finish_reason, FinishReason::Stop);
+  EXPECT_TRUE(options.grammar->accepts(completion.text)) << completion.text;
+}
+
 TEST_F(HeldAnswers, AGrammarThatAllowsWhatTheModelSaysChangesNothing) {
   GenerateOptions options = sampled(11);
   options.max_new_tokens = 30;

@@ -110,6 +110,10 @@ void LogitBias::apply_grammar(const Sequence& sequence, const TokenGrammar::Allo
     return std::find(rules_.eos_token_ids.begin(), rules_.eos_token_ids.end(), static_cast<int32_t>(id)) !=
            rules_.eos_token_ids.end();
   };
+  // A file may name tokens that have a text as ends too: where the grammar goes on, they would cut the answer short.
+  if (!allowed.may_end) {
+    for (const int32_t id : rules_.eos_token_ids) row_[static_cast<size_t>(id)] = forbidden;
+  }
   for (size_t id = 0; id < row_.size(); ++id) {
     if (allowed.has(id) || (allowed.may_end && is_eos(id))) {
       any = any || row_[id] != forbidden;

@@ -27,7 +27,7 @@ Scale make_scale(const Range& range, const aa_fp_format& format) {
 // To nearest, the sum with a power of two whose last bit is that unit rounds. Its lowest 16 bits are the steps and what
 // `magic` has there, which takes away the first exponent. Nothing needs a limit: the scale is the largest magnitude over
 // the format's, so that only an error of the last bit of a float can lie above it.
-// By chance, steps are rounded with the numbers units[] in [0, 1), which can reach the code above the limit.
+// By chance, steps can reach the code above the limit.
 struct Encoder {
   Words first_exponent, magic, magnitude_mask, unit_exponent, first_code, max_code;
   int bits, exponent_shift;
@@ -59,14 +59,12 @@ struct Encoder {
   }
 
   template <bool kChance>
-  AA_INLINE Words code(Vec x, Vec inverse, const float* unit) const {
+  AA_INLINE Words code(Vec x, Vec inverse, const uint32_t* words) const {
     const Words sign = bits_of(x) >> (32 - bits);
     if constexpr (!kChance) return select_bits(magnitude_mask, nearest(abs(x), inverse), sign);
     const Vec scaled = abs(x) * inverse;
     const Words e = exponent(bits_of(scaled));
-    Vec steps = scaled * of_bits(unit_exponent - e);
-    const Vec below = floor(steps);
-    steps = select(less(load(unit), steps - below), below + Vec(1.0f), below);
+    const Vec steps = round_by_chance(scaled * of_bits(unit_exponent - e), words);
     const Words code = bits_of(steps + Vec(kRounding)) + (e >> exponent_shift) - first_code;
     return select_bits(magnitude_mask, code < max_code ? code : max_code, sign);
   }
@@ -114,12 +112,12 @@ struct Encoder {
 
 // n is a multiple of 16. Codes of up to 8 bits are stored as bytes, others as halves of words.
 template <bool kChance, class T>
-AA_ONCE void encode(const T* x, int64_t n, const Encoder& shared, float inverse_scale, const float* units,
+AA_ONCE void encode(const T* x, int64_t n, const Encoder& shared, float inverse_scale, const uint32_t* words,
                     void* codes) {
   const Encoder encoder = shared;  // in registers, which no store can change
   const Vec inverse(inverse_scale);
   constexpr int64_t w = Vec::width;
-  const auto code = [&](int64_t i) { return encoder.code<kChance>(load(x + i), inverse, units + i); };
+  const auto code = [&](int64_t i) { return encoder.code<kChance>(load(x + i), inverse, words + i); };
   int64_t i = 0;
   if (encoder.bits <= 8) {
     uint8_t* out = static_cast<uint8_t*>(codes);
@@ -337,7 +335,8 @@ AA_ONCE const void* unpack(const uint8_t* in, int64_t n, int32_t bits, void* cod
 AA_ONCE void write_codes(const aa_fp_quantize_args& a, const Encoder& encoder, int64_t begin, int64_t end,
                          const Scale& s, Writer& out) {
   const Random random{a.seed, a.offset, a.stochastic != 0};
-  alignas(64) float buffer[kBlock], units[kWords];
+  alignas(64) float buffer[kBlock];
+  alignas(64) uint32_t words[kWords];
   alignas(64) uint16_t codes[kBlock + 64];
   alignas(64) uint8_t packed[2 * kBlock];
   for (int64_t i = begin; i < end; i += kBlock) {
@@ -348,9 +347,9 @@ AA_ONCE void write_codes(const aa_fp_quantize_args& a, const Encoder& encoder, i
     } else {
       with_elements(a.x, a.dtype, i, n, buffer, [&](const auto* x) {
         if (random.used) {
-          encode<true>(x, padded(n), encoder, s.inverse, draw(random, i, n, units), codes);
+          encode<true>(x, padded(n), encoder, s.inverse, draw(random, i, n, words), codes);
         } else {
-          encode<false>(x, padded(n), encoder, s.inverse, units, codes);
+          encode<false>(x, padded(n), encoder, s.inverse, nullptr, codes);
         }
       });
     }

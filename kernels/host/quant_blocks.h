@@ -70,7 +70,7 @@ inline constexpr int64_t kFetchedGroup = 32768;
 // Groups whose scales are found before the first of them is written: so many that they stay in the first-level cache.
 inline constexpr int64_t kMostScaled = 16;
 AA_INLINE int64_t groups_at_once(int64_t group_size) {
-  const int64_t fitting = 4096 / group_size;
+  const int64_t fitting = 2048 / group_size;
   return fitting < 1 ? 1 : smaller(fitting, kMostScaled);
 }
 // The distance (elements) from the elements that are written to those that are fetched.
@@ -246,6 +246,8 @@ struct Random {
 #if AA_VECTOR_AVX512
 typedef uint64_t Lanes __attribute__((vector_size(64)));
 AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (Lanes)_mm512_mul_epu32((__m512i)a, (__m512i)b); }
+// The upper half of each lane in place of the lower one. Shifts alone would keep one port of the processor busy.
+AA_INLINE Lanes swap_halves(Lanes a) { return (Lanes)_mm512_shuffle_epi32((__m512i)a, _MM_PERM_CDAB); }
 AA_INLINE void store_pairs(uint32_t* to, Lanes a, Lanes b) {
   const __m512i low = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), high = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
   _mm512_storeu_si512(to, _mm512_permutex2var_epi64((__m512i)a, low, (__m512i)b));
@@ -262,6 +264,7 @@ typedef uint64_t Lanes __attribute__((vector_size(8)));
 AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (a & 0xffffffffu) * (b & 0xffffffffu); }
 #endif
 #if !AA_VECTOR_AVX512
+AA_INLINE Lanes swap_halves(Lanes a) { return a >> 32; }
 AA_INLINE void store_pairs(uint32_t* to, Lanes a, Lanes b) {
   for (size_t i = 0; i < sizeof(Lanes) / 8; ++i) {
     const uint64_t four[2] = {a[i], b[i]};
@@ -274,28 +277,40 @@ inline constexpr int64_t kCounters = 32;  // made at once
 // Room for the words of a block that begins anywhere in a counter.
 inline constexpr int64_t kWords = kBlock + 4 + 4 * kCounters;
 
+struct PhiloxKeys {
+  static constexpr int kRounds = 10;
+  uint64_t of_c0[kRounds], of_c2[kRounds];  // the lower halves count
+
+  explicit PhiloxKeys(uint64_t seed) {
+    for (int round = 0; round < kRounds; ++round) {
+      of_c0[round] = seed + uint64_t{0x9E3779B9u} * static_cast<uint64_t>(round);
+      of_c2[round] = (seed >> 32) + uint64_t{0xBB67AE85u} * static_cast<uint64_t>(round);
+    }
+  }
+};
+
 // The words of kCounters counters from `first` on, four each.
-AA_ONCE inline void philox(uint64_t seed, uint64_t first, uint32_t* words) {
+AA_ONCE inline void philox(const PhiloxKeys& keys, uint64_t first, uint32_t* words) {
   // A vector waits for its products while others are multiplied; the registers of AVX-512 hold four.
   constexpr int kLanes = sizeof(Lanes) / 8, kVectors = kLanes == 8 ? 4 : 2;
+  Lanes lane{};
+  for (int i = 0; i < kLanes; ++i) lane[i] = static_cast<uint64_t>(i);
   for (int64_t begin = 0; begin < kCounters; begin += kVectors * kLanes) {
     Lanes c0[kVectors], c1[kVectors], c2[kVectors] = {}, c3[kVectors] = {};
     for (int v = 0; v < kVectors; ++v) {
-      for (int i = 0; i < kLanes; ++i) c0[v][i] = first + static_cast<uint64_t>(begin + v * kLanes + i);
+      c0[v] = lane + (first + static_cast<uint64_t>(begin + v * kLanes));
       c1[v] = c0[v] >> 32;
     }
-    uint64_t k0 = seed & 0xffffffffu, k1 = seed >> 32;
-    for (int round = 0; round < 10; ++round) {
+#pragma GCC unroll 10
+    for (int round = 0; round < PhiloxKeys::kRounds; ++round) {
       for (int v = 0; v < kVectors; ++v) {
         const Lanes product0 = multiply_low_halves(c0[v], Lanes{} + uint64_t{0xD2511F53u});
         const Lanes product1 = multiply_low_halves(c2[v], Lanes{} + uint64_t{0xCD9E8D57u});
-        c0[v] = (product1 >> 32) ^ c1[v] ^ k0;
+        c0[v] = (product1 >> 32) ^ c1[v] ^ keys.of_c0[round];
         c1[v] = product1;
-        c2[v] = (product0 >> 32) ^ c3[v] ^ k1;
+        c2[v] = swap_halves(product0) ^ c3[v] ^ keys.of_c2[round];
         c3[v] = product0;
       }
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
     }
     for (int v = 0; v < kVectors; ++v) {
       const Lanes low = (c0[v] & 0xffffffffu) | c1[v] << 32, high = (c2[v] & 0xffffffffu) | c3[v] << 32;
@@ -304,20 +319,29 @@ AA_ONCE inline void philox(uint64_t seed, uint64_t first, uint32_t* words) {
   }
 }
 
-// Numbers in [0, 1) for the elements [begin, begin + n) of a call: the upper 24 bits of their words. units[] has room for
-// kWords numbers; returns where the first element's is. Null when there is nothing to draw.
-AA_ONCE inline const float* draw(const Random& random, int64_t begin, int64_t n, float* units) {
+// Words for the elements [begin, begin + n) of a call. words[] has room for kWords; returns where the first element's is.
+// Null when there is nothing to draw.
+AA_ONCE inline const uint32_t* draw(const Random& random, int64_t begin, int64_t n, uint32_t* words) {
   if (!random.used) return nullptr;
   const int64_t skip = begin % 4;
   const uint64_t first = random.offset + static_cast<uint64_t>(begin / 4);
-  for (int64_t i = 0; i < skip + n; i += 4 * kCounters) {
-    uint32_t words[4 * kCounters];
-    philox(random.seed, first + static_cast<uint64_t>(i / 4), words);
-    for (int64_t k = 0; k < 4 * kCounters; ++k) {
-      units[i + k] = static_cast<float>(static_cast<int32_t>(words[k] >> 8)) * 0x1p-24f;
-    }
-  }
-  return units + skip;
+  const PhiloxKeys keys(random.seed);
+  for (int64_t i = 0; i < skip + n; i += 4 * kCounters) philox(keys, first + static_cast<uint64_t>(i / 4), words + i);
+  return words + skip;
+}
+
+// Rounds down, or up if the upper 24 bits of the element's word, as a number in [0, 1), are below what is cut off.
+AA_INLINE Vec round_by_chance(Vec exact, const uint32_t* words) {
+  Words word;
+  __builtin_memcpy(&word, words, sizeof(word));
+#if AA_VECTOR_AVX512
+  // Without a shift, for which the same ports are used as for additions and conversions.
+  const Vec unit = Vec(_mm512_cvtepu32_ps((__m512i)(word & 0xffffff00u))) * Vec(0x1p-32f);
+#else
+  const Vec unit = to_floats(word >> 8) * Vec(0x1p-24f);
+#endif
+  const Vec below = floor(exact);
+  return select(less(unit, exact - below), below + Vec(1.0f), below);
 }
 
 // -- output --

@@ -57,14 +57,10 @@ Scale load_params(const float* params, int64_t group, bool asymmetric) {
 }
 
 // The integer, as a float, that a vector of elements becomes; rounded to nearest by whoever turns it into an integer, or
-// by chance with the numbers `unit` in [0, 1).
+// by chance.
 template <bool kOffset = true>
 AA_INLINE Vec scaled(Vec x, const Scale& s) {
   return (kOffset ? x - Vec(s.offset) : x) * Vec(s.inverse);
-}
-AA_INLINE Vec by_chance(Vec exact, Vec unit) {
-  const Vec below = floor(exact);
-  return select(less(unit, exact - below), below + Vec(1.0f), below);
 }
 AA_INLINE Vec limit(Vec integer, const Scale& s) { return min(max(integer, Vec(s.low)), Vec(s.high)); }
 
@@ -79,12 +75,16 @@ AA_INLINE void store_all(int8_t* out, int64_t n, const Integer& integer) {
   for (; i < n; i += w) store_integers(out + i, integer(i));
 }
 
-// Quantizes elements where they lie. n is a multiple of the width of a vector. `units` is null for rounding to nearest.
+// Quantizes elements where they lie. n is a multiple of the width of a vector. `words` is null for rounding to nearest.
 template <class T>
-AA_ONCE void quantize_block(const T* x, int64_t n, const Scale& s, const float* units, int8_t* out) {
-  if (units) {
-    store_all(out, n, [&](int64_t i) { return limit(by_chance(scaled(load(x + i), s), load(units + i)), s); });
-  } else if (s.low == -s.high) {
+AA_ONCE void quantize_block(const T* x, int64_t n, const Scale& shared, const uint32_t* words, int8_t* out) {
+  const Scale s = shared;  // in registers, which no store can change
+  const bool symmetric = s.low == -s.high;
+  if (words && symmetric) {
+    store_all(out, n, [&](int64_t i) { return limit(round_by_chance(scaled<false>(load(x + i), s), words + i), s); });
+  } else if (words) {
+    store_all(out, n, [&](int64_t i) { return limit(round_by_chance(scaled(load(x + i), s), words + i), s); });
+  } else if (symmetric) {
     // The scale is the largest magnitude over `high`, so that nothing is rounded beyond the limits.
     store_all(out, n, [&](int64_t i) { return scaled<false>(load(x + i), s); });
   } else {
@@ -93,10 +93,10 @@ AA_ONCE void quantize_block(const T* x, int64_t n, const Scale& s, const float* 
   }
 }
 
-AA_ONCE void fake_block(const float* x, int64_t n, const Scale& s, const float* units, float* out) {
+AA_ONCE void fake_block(const float* x, int64_t n, const Scale& s, const uint32_t* words, float* out) {
   for (int64_t i = 0; i < n; i += Vec::width) {
     const Vec exact = scaled(load(x + i), s);
-    const Vec integer = units ? by_chance(exact, load(units + i)) : round(exact);
+    const Vec integer = words ? round_by_chance(exact, words + i) : round(exact);
     store(out + i, limit(integer, s) * Vec(s.scale) + Vec(s.offset));
   }
 }
@@ -250,7 +250,8 @@ struct Job {
 
   // Turns the elements [begin, end) of one group into values.
   AA_ONCE void write(int64_t begin, int64_t end, const Scale& s, Writer& out) const {
-    alignas(64) float buffer[kBlock], units[kWords];
+    alignas(64) float buffer[kBlock];
+    alignas(64) uint32_t words[kWords];
     alignas(64) int8_t integers[kBlock];
     alignas(64) uint8_t packed[kBlock / 2];
     for (int64_t i = begin; i < end; i += kBlock) {
@@ -260,10 +261,10 @@ struct Job {
       }
       if (s.finite && source.lies_dense()) {
         with_elements(source.x, source.dtype, i, n, buffer,
-                      [&](const auto* x) { quantize_block(x, padded(n), s, draw(random, i, n, units), integers); });
+                      [&](const auto* x) { quantize_block(x, padded(n), s, draw(random, i, n, words), integers); });
       } else if (s.finite) {
         const float* x = source(i, n, buffer);
-        quantize_block(x, padded(n), s, draw(random, i, n, units), integers);
+        quantize_block(x, padded(n), s, draw(random, i, n, words), integers);
         if (source.error.data) source.error.update(x, integers, s, i, n);
       } else {
         __builtin_memset(integers, 0, static_cast<size_t>(padded(n)));
@@ -330,11 +331,12 @@ AA_OP void quantizer_fake(const aa_quantize_args* a) {
   char* const x = static_cast<char*>(const_cast<void*>(a->x));
   const Source source{x, a->dtype, nullptr, {}};
   const auto rewrite = [&](int64_t begin, int64_t end, const Scale& s) {
-    alignas(64) float buffer[kBlock], units[kWords], result[kBlock], narrow[kBlock];
+    alignas(64) float buffer[kBlock], result[kBlock], narrow[kBlock];
+    alignas(64) uint32_t words[kWords];
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = smaller(kBlock, end - i);
       if (s.finite) {
-        fake_block(source(i, n, buffer), padded(n), s, draw(random, i, n, units), result);
+        fake_block(source(i, n, buffer), padded(n), s, draw(random, i, n, words), result);
       } else {
         for (int64_t k = 0; k < padded(n); ++k) result[k] = quiet_nan();
       }

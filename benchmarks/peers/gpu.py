@@ -76,9 +76,16 @@ class Llama(torch.nn.Module):
         self.down = torch.nn.ParameterList(weight(hidden, inner) for _ in range(layers))
         ones = lambda: torch.nn.Parameter(torch.ones(hidden, device=DEVICE, dtype=torch.bfloat16), requires_grad=False)
         self.norms = torch.nn.ParameterList(ones() for _ in range(2 * layers + 1))
+        self.theta, self.slots = theta, torch.arange(0)
+        self.make_cache(context)
+
+    def make_cache(self, context):
+        """Makes caches of `context` slots, unless that is what they have."""
+        if len(self.slots) == context:
+            return
         cache = lambda: torch.zeros(1, self.kv_heads, context, self.size, device=DEVICE, dtype=torch.bfloat16)
-        self.keys, self.values = [cache() for _ in range(layers)], [cache() for _ in range(layers)]
-        frequency = theta ** (-torch.arange(0, self.size, 2, device=DEVICE).float() / self.size)
+        self.keys, self.values = [cache() for _ in self.qkv], [cache() for _ in self.qkv]
+        frequency = self.theta ** (-torch.arange(0, self.size, 2, device=DEVICE).float() / self.size)
         angle = torch.outer(torch.arange(context, device=DEVICE).float(), frequency)
         self.cos, self.sin = angle.cos(), angle.sin()
         self.slots = torch.arange(context, device=DEVICE)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Compares a language model's decode and prefill on the CPU: anyaccel, PyTorch (eager and compiled) and llama.cpp.
 
-usage: benchmarks/peers/model.py --model DIR [--command PATH] [--rounds N] [--threads N] [--llama LABEL=PYTHON]... [--output FILE]
+usage: benchmarks/peers/model.py --model DIR [--command PATH] [--contexts N,...] [--prompts N,...] [--rounds N] [--threads N]
+                                 [--llama LABEL=PYTHON]... [--output FILE]
 
 DIR is a Llama of bf16 weights, as `anyaccel make-model --shape llama-1b --out DIR` writes it; all programs run the same
 weights. Needs torch, safetensors and numpy; llama.cpp is measured when `import llama_cpp, gguf` works (`pip install
@@ -10,9 +11,11 @@ weights. Needs torch, safetensors and numpy; llama.cpp is measured when `import 
 weights as a GGUF file in bf16. PyTorch's model is the one of gpu.py with a static cache; "compiled" is torch.compile.
 
 The programs run in turns, ours before each of the others, on the same number of threads. decode: tokens a second of one
-sequence from position 64 on, greedy, each token read back, in batches of 16. prefill: tokens a second of a prompt of 512
-tokens whose last logits are wanted. Medians count. Before anything is timed, the last logits of one prompt must agree
-between PyTorch and llama.cpp (largest difference over largest logit), so that they run the same model.
+sequence from position 64 on, greedy, each token read back, in batches of 16; "decode N" is the same from position N on, for
+llama.cpp only (PyTorch's static cache is read as a whole in every step). Nobody runs a prompt of N tokens for it: the cache
+is filled with copies of a shorter one, llama.cpp's by its own saved state. prefill: tokens a second of a prompt of 512
+tokens (or N) whose last logits are wanted. Medians count. Before anything is timed, the last logits of one prompt must
+agree between PyTorch and llama.cpp (largest difference over largest logit), so that they run the same model.
 """
 import argparse
 import datetime
@@ -26,6 +29,7 @@ import tempfile
 import time
 
 PROMPT, START, BATCH, SEQUENCES = 512, 64, 16, 8
+CONTEXT = 1024  # slots of a cache, unless a prompt or a context needs more
 AGREEMENT = 0.05  # bf16 rounds at other places in each program
 
 
@@ -48,7 +52,8 @@ def load_weights(directory):
     return weights
 
 
-# -- the peers: prefill(ids) and decode(id, position), both of which give the last logits' argmax; logits(ids) --
+# -- the peers: prefill(ids) and decode(id, position), both of which give the last logits' argmax; logits(ids); hold(slots),
+# -- before them, for a cache of as many slots --
 
 
 class Torch:
@@ -66,7 +71,7 @@ class Torch:
         layers = config["num_hidden_layers"]
         shape = (config["hidden_size"], layers, config["num_attention_heads"], config["num_key_value_heads"],
                  config["head_dim"], config["intermediate_size"], config["vocab_size"], config["rope_theta"])  # fmt: skip
-        self.model = model = gpu.Llama(shape, 1024)
+        self.model = model = gpu.Llama(shape, CONTEXT)
         weights = load_weights(directory)
         take = lambda name: weights.pop(name + ".weight")
         model.embedding.data, model.head.data = take("model.embed_tokens"), take("lm_head")
@@ -80,12 +85,15 @@ class Torch:
             model.norms[2 * i + 1].data = take(name + "post_attention_layernorm")
         model.norms[2 * layers].data = take("model.norm")
         assert not weights, list(weights)
-        wrap = (lambda f: torch.compile(f, fullgraph=True)) if compiled else lambda f: f
+        wrap = (lambda f: torch.compile(f, fullgraph=True, dynamic=False)) if compiled else lambda f: f
         self.prompt_step = wrap(lambda ids, positions: model(ids, positions, True))
         self.token_step = wrap(lambda ids, positions: model(ids, positions, False))
 
     def versions(self):
         return {"torch": self.torch.__version__}
+
+    def hold(self, slots):
+        self.model.make_cache(slots)
 
     def prefill(self, ids):
         with self.torch.no_grad():
@@ -180,6 +188,44 @@ def write_gguf(directory, path):
     writer.close()
 
 
+def tiled_state(state, slots, wanted):
+    """A saved sequence of llama.cpp (llama_kv_cache::state_write) with its slots repeated up to `wanted`.
+
+    Words of 32 bits: a magic number, the sequence (0), streams (1), slots; for each slot its position, its number of sequences
+    (1) and the sequence; whether values are transposed, layers; then for each layer the keys' type, the bytes of a row in
+    64 bits, and a row for each slot; then the same for the values. Anything else is refused.
+    """
+    import struct
+
+    at, out = 0, []
+
+    def take(form):
+        nonlocal at
+        values = struct.unpack_from("<" + form, state, at)
+        at += struct.calcsize("<" + form)
+        return values
+
+    magic, *header = take("IIII")
+    if header != [0, 1, slots]:
+        raise RuntimeError(f"llama.cpp's saved state has another layout: {header}")
+    cells = slots
+    meta = [take("iII") for _ in range(cells)]
+    transposed, layers = take("II")
+    if transposed or any(m != (i, 1, 0) for i, m in enumerate(meta)):
+        raise RuntimeError("llama.cpp's saved state has another layout")
+    out.append(struct.pack("<IIII", magic, 0, 1, wanted))
+    out.append(b"".join(struct.pack("<iII", i, 1, 0) for i in range(wanted)))
+    out.append(struct.pack("<II", 0, layers))
+    for _ in range(2 * layers):
+        kind, row = take("iQ")
+        rows = state[at : at + cells * row]
+        at += cells * row
+        out.append(struct.pack("<iQ", kind, row) + (rows * -(-wanted // cells))[: wanted * row])
+    if at != len(state):
+        raise RuntimeError("llama.cpp's saved state has another layout")
+    return b"".join(out)
+
+
 class LlamaCpp:
     def __init__(self, path, threads):
         import llama_cpp
@@ -191,16 +237,44 @@ class LlamaCpp:
         llama_cpp.llama_backend_init()
         self.model = llama_cpp.llama_model_load_from_file(path.encode(), llama_cpp.llama_model_default_params())
         parameters = llama_cpp.llama_context_default_params()
-        parameters.n_ctx = 1024
         parameters.n_batch = parameters.n_ubatch = PROMPT
         parameters.n_threads = parameters.n_threads_batch = threads
-        self.context = llama_cpp.llama_init_from_model(self.model, parameters)
-        self.parameters, self.batched = parameters, None
+        self.parameters, self.context, self.slots, self.batched = parameters, None, 0, None
+        self.hold(CONTEXT)
         self.vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
 
     def versions(self):
         info = self.library.llama_print_system_info().decode()
         return {"llama-cpp-python": self.library.__version__, "system": info.strip()}
+
+    def hold(self, slots):
+        if slots == self.slots:
+            return
+        if self.context:
+            self.library.llama_free(self.context)
+        self.parameters.n_ctx, self.parameters.n_seq_max, self.slots = slots, 1, slots
+        self.context = self.library.llama_init_from_model(self.model, self.parameters)
+        if not self.context:
+            raise RuntimeError(f"llama.cpp has no cache of {slots} slots")
+
+    def fill(self, ids, length):
+        """Makes a cache of `length` slots, those of the prompt `ids` over and over; see tiled_state()."""
+        library, sequence = self.library, 0
+        token = self.prefill(ids)
+        if length > len(ids):
+            size = library.llama_state_seq_get_size(self.context, sequence)
+            state = (self.numpy.ctypeslib.ctypes.c_uint8 * size)()
+            if library.llama_state_seq_get_data(self.context, state, size, sequence) != size:
+                raise RuntimeError("llama.cpp did not save its state")
+            tiled = tiled_state(bytes(state), len(ids), length)
+            library.llama_memory_clear(library.llama_get_memory(self.context), True)
+            data = (self.numpy.ctypeslib.ctypes.c_uint8 * len(tiled)).from_buffer_copy(tiled)
+            if library.llama_state_seq_set_data(self.context, data, len(tiled), sequence) != len(tiled):
+                raise RuntimeError("llama.cpp did not accept a longer state")
+        last = library.llama_memory_seq_pos_max(library.llama_get_memory(self.context), sequence)
+        if last != length - 1:
+            raise RuntimeError(f"llama.cpp's cache ends at {last}, not {length - 1}")
+        return token
 
     def run(self, ids):
         data = (self.library.llama_token * len(ids))(*ids)
@@ -249,7 +323,7 @@ class LlamaCpp:
 
 
 def serve(options):
-    """Answers "check", "prefill RUNS", "decode RUNS" and "batch RUNS" with a line of JSON: tokens a second of each run."""
+    """Answers "check", "prefill RUNS TOKENS", "decode RUNS CONTEXT" and "batch RUNS" with a line of JSON: tokens a second of each run."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print is no answer
     if options.serve == "llama":
@@ -260,17 +334,21 @@ def serve(options):
     say(peer.versions())
     ids = prompt_ids(options.vocabulary, PROMPT)
     for line in sys.stdin:
-        work, _, runs = line.strip().partition(" ")
+        work, runs, length = (line.split() + ["0", "0"])[:3]
+        length = int(length)
         if work == "check":
             say(peer.logits(ids[:START]))
             continue
         rates = []
         if work == "prefill":
+            length = length or PROMPT
+            prompt = prompt_ids(options.vocabulary, length)
+            peer.hold(max(CONTEXT, length))
             for run in range(int(runs) + 1):
                 start = time.perf_counter()
-                peer.prefill(ids)
+                peer.prefill(prompt)
                 if run:
-                    rates.append(PROMPT / (time.perf_counter() - start))
+                    rates.append(length / (time.perf_counter() - start))
         elif work == "batch":
             tokens, position = peer.start_batch(SEQUENCES, ids[:START]), START
             for run in range(int(runs) + 1):
@@ -281,7 +359,12 @@ def serve(options):
                 if run:
                     rates.append(SEQUENCES * BATCH / (time.perf_counter() - start))
         else:
-            token, position = peer.prefill(ids[:START]), START
+            position = length or START
+            peer.hold(max(CONTEXT, position + (int(runs) + 1) * BATCH))
+            if position == START:
+                token = peer.prefill(ids[:START])
+            else:
+                token = peer.fill(ids, position)
             for run in range(int(runs) + 1):  # the first warms up, and compiles
                 start = time.perf_counter()
                 for _ in range(BATCH):
@@ -324,6 +407,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a model directory")
     parser.add_argument("--command", default="build/release/bin/anyaccel", help="the anyaccel command (default: %(default)s)")
+    lengths = lambda text: [int(word) for word in text.split(",")]
+    parser.add_argument("--contexts", type=lengths, default=[START, 4096, 32768], help="of decode (default: 64,4096,32768)")
+    parser.add_argument("--prompts", type=lengths, default=[PROMPT, 4096], help="of prefill (default: 512,4096)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--runs", type=int, default=3, help="of each in a turn")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -346,12 +432,25 @@ def main():
         except (OSError, RuntimeError) as error:
             missing[name] = str(error)
 
+    # A figure's name, which is also ours of `anyaccel bench`, the request for it, and its length.
+    request = lambda work, length, usual: (work if length == usual else f"{work} {length}", work, length)
+    wanted = [request("decode", n, START) for n in options.contexts] + [request("prefill", n, PROMPT) for n in options.prompts]
+
     def ours():
-        command = [options.command, "bench", "decode", "prefill", "--model", options.model, "--json"]
-        command += ["--prompt-tokens", str(PROMPT), "--runs", str(options.runs)]
+        """Returns {figure: (tokens a second, those that its ceiling allows)}."""
         environment = dict(os.environ, DS_ACCELERATOR="cpu", OMP_NUM_THREADS=str(options.threads))
-        output = subprocess.run(command, check=True, text=True, env=environment, stdout=subprocess.PIPE).stdout
-        return {result["name"]: result for result in json.loads(output)["results"]}
+
+        def bench(*what):
+            command = [options.command, "bench", *what, "--model", options.model, "--json", "--runs", str(options.runs)]
+            output = subprocess.run(command, check=True, text=True, env=environment, stdout=subprocess.PIPE).stdout
+            return {result["name"]: (result["value"], result["ceiling"]) for result in json.loads(output)["results"]}
+
+        decode = bench("decode")
+        prefill = {n: bench("prefill", "--prompt-tokens", str(n))["prefill.tokens"] for n in options.prompts}
+        own = {}
+        for name, work, length in wanted:
+            own[name] = prefill[length] if work == "prefill" else decode[name.replace("decode", "decode.tokens")]
+        return own
 
     with tempfile.TemporaryDirectory() as folder:
         start("torch", sys.executable, "eager", options.model)
@@ -377,17 +476,18 @@ def main():
                     if agreement[label] > AGREEMENT:
                         sys.exit(f"{label} differs from PyTorch by {agreement[label]:.3f} of the largest logit: not the same model")
 
-        figures = {work: {"anyaccel": [], "ceiling": []} | {name: [] for name in servers} for work in ("decode", "prefill")}
+        figures = {name: {"anyaccel": [], "ceiling": []} for name, _, _ in wanted}
         loads = [os.getloadavg()[0]]
         for _ in range(options.rounds):
             for name, server in servers.items():
                 own = ours()
-                for work in figures:
-                    figures[work]["anyaccel"].append(own[work + ".tokens"]["value"])
-                    figures[work]["ceiling"].append(own[work + ".tokens"]["ceiling"])
-                for work in figures:
+                for figure, work, length in wanted:
+                    figures[figure]["anyaccel"].append(own[figure][0])
+                    figures[figure]["ceiling"].append(own[figure][1])
+                    if name.startswith("torch") and work == "decode" and length != START:
+                        continue
                     time.sleep(0.5)  # threads that wait for work by spinning fall asleep
-                    figures[work][name] += server.ask(f"{work} {options.runs}")
+                    figures[figure].setdefault(name, []).extend(server.ask(f"{work} {options.runs} {length}"))
                 time.sleep(0.5)
             loads.append(os.getloadavg()[0])
         for server in servers.values():
@@ -406,14 +506,13 @@ def main():
     }
     for name, reason in missing.items():
         print(f"not measured: {name}: {reason}", file=sys.stderr)
-    print(f"{'':>24} {'decode, tok/s':>14} {'ours / it':>10} {'prefill, tok/s':>15} {'ours / it':>10}")
-    for work, rates in figures.items():
-        result[work] = {name: {"median": statistics.median(values), "least": min(values), "most": max(values)}
-                        for name, values in rates.items() if values}  # fmt: skip
-    for name in figures["decode"]:
-        cells = [result[work].get(name, {}).get("median", float("nan")) for work in ("decode", "prefill")]
-        ratios = [result[work]["anyaccel"]["median"] / cell for work, cell in zip(("decode", "prefill"), cells)]
-        print(f"{name:>24} {cells[0]:>14.2f} {ratios[0]:>10.2f} {cells[1]:>15.1f} {ratios[1]:>10.2f}")
+    print(f"{'tokens/s':>15} {'program':>24} {'median':>9} {'ours / it':>10}")
+    for figure, by in figures.items():
+        result[figure] = {name: {"median": statistics.median(values), "least": min(values), "most": max(values)}
+                          for name, values in by.items()}  # fmt: skip
+        for name, values in result[figure].items():
+            ratio = result[figure]["anyaccel"]["median"] / values["median"]
+            print(f"{figure:>15} {name:>24} {values['median']:>9.2f} {ratio:>10.2f}")
     if options.output:
         with open(options.output, "w") as file:
             json.dump(result, file, indent=2)

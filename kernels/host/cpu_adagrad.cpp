@@ -9,9 +9,9 @@ __attribute__((noinline)) void step(float* p, const float* g, float* v, int64_t 
   const Vec eps(args.eps), step_size(args.step_size), weight_decay(args.weight_decay), scale(args.grad_scale);
   for (int64_t i = 0; i < n; i += kBlock) {
     for (int64_t line = 0; line < kBlock; line += 16) {
-      prefetch(reinterpret_cast<const char*>(p + i + line) + kPrefetch);
-      prefetch(reinterpret_cast<const char*>(g + i + line) + kPrefetch);
-      prefetch(reinterpret_cast<const char*>(v + i + line) + kPrefetch);
+      prefetch(reinterpret_cast<const char*>(p + i + line) + ahead);
+      prefetch(reinterpret_cast<const char*>(g + i + line) + ahead);
+      prefetch(reinterpret_cast<const char*>(v + i + line) + ahead);
     }
 #pragma GCC unroll 4
     for (int64_t j = i; j < i + kBlock; j += Vec::width) {

@@ -15,10 +15,10 @@ __attribute__((noinline)) void step(float* p, const float* g, float* m, float* v
   for (int64_t i = 0; i < n; i += kBlock) {
     // One cache line holds 16 floats.
     for (int64_t line = 0; line < kBlock; line += 16) {
-      prefetch(reinterpret_cast<const char*>(p + i + line) + kPrefetch);
-      prefetch(reinterpret_cast<const char*>(g + i + line) + kPrefetch);
-      prefetch(reinterpret_cast<const char*>(m + i + line) + kPrefetch);
-      prefetch(reinterpret_cast<const char*>(v + i + line) + kPrefetch);
+      prefetch(reinterpret_cast<const char*>(p + i + line) + ahead);
+      prefetch(reinterpret_cast<const char*>(g + i + line) + ahead);
+      prefetch(reinterpret_cast<const char*>(m + i + line) + ahead);
+      prefetch(reinterpret_cast<const char*>(v + i + line) + ahead);
     }
 #pragma GCC unroll 4
     for (int64_t j = i; j < i + kBlock; j += Vec::width) {

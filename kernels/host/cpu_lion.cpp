@@ -11,9 +11,9 @@ __attribute__((noinline)) void step(float* p, const float* g, float* m, int64_t 
   const Vec zero(0.0f), up(args.lr), down(-args.lr), keep(args.keep), scale(args.grad_scale);
   for (int64_t i = 0; i < n; i += kBlock) {
     for (int64_t line = 0; line < kBlock; line += 16) {
-      prefetch(reinterpret_cast<const char*>(p + i + line) + kPrefetch);
-      prefetch(reinterpret_cast<const char*>(g + i + line) + kPrefetch);
-      prefetch(reinterpret_cast<const char*>(m + i + line) + kPrefetch);
+      prefetch(reinterpret_cast<const char*>(p + i + line) + ahead);
+      prefetch(reinterpret_cast<const char*>(g + i + line) + ahead);
+      prefetch(reinterpret_cast<const char*>(m + i + line) + ahead);
     }
 #pragma GCC unroll 4
     for (int64_t j = i; j < i + kBlock; j += Vec::width) {

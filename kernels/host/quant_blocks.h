@@ -76,29 +76,13 @@ AA_INLINE int64_t groups_at_once(int64_t group_size) {
 // The distance (elements) from the elements that are written to those that are fetched.
 AA_INLINE int64_t fetch_distance(int64_t group_size) { return groups_at_once(group_size) * group_size; }
 
-#if AA_VECTOR_AVX512
-// Rounds as store() does, but takes denormals for zero. n is a multiple of 16.
-__attribute__((noinline, target("avx512bf16"))) inline void narrow_in_one_step(const float* x, int64_t n, bf16* out) {
-  for (int64_t i = 0; i < n; i += 16) {
-    const __m256bh two = _mm512_cvtneps_pbh(_mm512_loadu_ps(x + i));
-    __builtin_memcpy(out + i, &two, sizeof(two));
-  }
-}
-#endif
-
 // n floats, none of them denormal, as another dtype, to a buffer with room for padded(n). Returns where the elements are.
 AA_ONCE inline const void* narrow_block(const float* x, int64_t n, int32_t dtype, void* buffer) {
   if (dtype == AA_DTYPE_F32) return x;
   if (dtype == AA_DTYPE_F16) {
     for (int64_t i = 0; i < n; i += Vec::width) store(static_cast<fp16*>(buffer) + i, load(x + i));
   } else {
-#if AA_VECTOR_AVX512
-    if (__builtin_cpu_supports("avx512bf16")) {
-      narrow_in_one_step(x, n, static_cast<bf16*>(buffer));
-      return buffer;
-    }
-#endif
-    for (int64_t i = 0; i < n; i += Vec::width) store(static_cast<bf16*>(buffer) + i, load(x + i));
+    narrow_normal(x, padded(n), static_cast<bf16*>(buffer));
   }
   return buffer;
 }

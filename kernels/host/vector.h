@@ -524,6 +524,26 @@ AA_INLINE void store_bytes(uint8_t* p, Words a, Words b, Words c, Words d) {
 #endif
 }
 
+#if AA_VECTOR_AVX512
+__attribute__((noinline, target("avx512bf16"))) inline void narrow_in_one_step(const float* from, int64_t n, bf16* to) {
+  for (int64_t i = 0; i < n; i += 16) {
+    const __m256bh narrow = _mm512_cvtneps_pbh(_mm512_loadu_ps(from + i));
+    __builtin_memcpy(to + i, &narrow, sizeof(narrow));
+  }
+}
+#endif
+// Stores n floats, a multiple of Vec::width, as store() does, but none may be denormal: those count as zero where the
+// processor rounds to bf16 by itself.
+inline void narrow_normal(const float* from, int64_t n, bf16* to) {
+#if AA_VECTOR_AVX512
+  if (__builtin_cpu_supports("avx512bf16")) {
+    narrow_in_one_step(from, n, to);
+    return;
+  }
+#endif
+  for (int64_t i = 0; i < n; i += Vec::width) store(to + i, load(from + i));
+}
+
 AA_INLINE void stream_fence() {
 #if defined(__SSE2__)
   _mm_sfence();

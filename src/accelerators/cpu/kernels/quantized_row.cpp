@@ -1,8 +1,10 @@
 // See quantized_row.h.
 //
-// Vectors of 64 bytes hold two groups of 32 values of a block, so that one instruction multiplies both with x and another
-// applies their scales, and the arithmetic on a block's scales and minima is one vector's. Four parts of the weights are read
-// side by side, as in gemv.cpp.
+// Vectors of 64 bytes hold the halves of four groups of 32 values where that is cheap, so that the products of both halves add up
+// before they are converted and scaled, and the arithmetic on a block's scales and minima is one vector's. What bounds these kernels
+// with weights in the cache is the number of vector instructions: a Zen 4 executes about 1.4 of 64 bytes in a cycle when they are of
+// several kinds. Four parts of the weights are read side by side, as in gemv.cpp, and each step is taken for all four before the
+// next, since the processor looks only so far ahead for instructions that can go on.
 #include "accelerators/cpu/kernels/quantized_row.h"
 
 #include <algorithm>
@@ -40,27 +42,24 @@ struct BlockRow {
   const float* second = nullptr;  // [k / 256][16]: the same; not of Q4_K and Q5_K
 };
 
-// Sums of four products of bytes each, `u` without a sign.
-HWY_INLINE __m512 dot(__m512i u, __m512i x) {
-  __m512i sums = _mm512_setzero_si512();
+// Adds the sums of four products of bytes each, `u` without a sign.
+HWY_INLINE __m512i add_dots(__m512i sums, __m512i u, __m512i x) {
   // Written out because functions of this instruction set are compiled without VNNI, which not every such processor has.
   asm("vpdpbusd %[x], %[u], %[sums]" : [sums] "+v"(sums) : [u] "v"(u), [x] "v"(x));  // NOLINT(hicpp-no-assembler)
-  return _mm512_cvtepi32_ps(sums);
+  return sums;
 }
-HWY_INLINE __m512 dot_of_two(__m512i u0, __m512i u1, __m512i x0, __m512i x1) {
-  __m512i sums = _mm512_setzero_si512();
-  asm("vpdpbusd %[x0], %[u0], %[sums]\n\tvpdpbusd %[x1], %[u1], %[sums]"  // NOLINT(hicpp-no-assembler)
-      : [sums] "+&v"(sums)
-      : [u0] "v"(u0), [u1] "v"(u1), [x0] "v"(x0), [x1] "v"(x1));
-  return _mm512_cvtepi32_ps(sums);
-}
-// The same with x of 16 bits, 256 * high + low.
+// Such sums with x of 16 bits, 256 * high + low.
 HWY_INLINE __m512 dot_of_halves(__m512i u, __m512i high, __m512i low) {
   __m512i sums = _mm512_setzero_si512();
   asm("vpdpbusd %[high], %[u], %[sums]\n\tvpslld $8, %[sums], %[sums]\n\tvpdpbusd %[low], %[u], %[sums]"  // NOLINT(hicpp-no-assembler)
       : [sums] "+&v"(sums)
       : [u] "v"(u), [high] "v"(high), [low] "v"(low));
   return _mm512_cvtepi32_ps(sums);
+}
+// Adds them, as numbers, times the scale that is number `kScale` of each 128 bits.
+template <int kScale>
+HWY_INLINE __m512 add_scaled(__m512 total, __m512i sums, __m512 scales) {
+  return _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), _mm512_permute_ps(scales, 0x55 * kScale), total);
 }
 // The values of a block of x, which all streams have in common.
 struct BlockValues {
@@ -78,6 +77,10 @@ HWY_INLINE __m512i high_nibbles(__m512i v) { return low_nibbles(_mm512_srli_epi1
 HWY_INLINE __m512i indices_of_two(int first, int second) {
   return _mm512_inserti64x4(_mm512_set1_epi32(first), _mm256_set1_epi32(second), 1);
 }
+// Four times each of the numbers first to first + 3.
+HWY_INLINE __m512i four_times(int first) {
+  return _mm512_add_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3), _mm512_set1_epi32(first));
+}
 // Bytes ahead of the loads, for the first and the second level cache.
 constexpr int64_t kNearPrefetch = 1024, kFarPrefetch = 3072;
 template <int64_t kBytes>
@@ -92,17 +95,21 @@ template <bool kFifth>
 struct RowQ4OrQ5K {
   static constexpr int64_t kBytes = kFifth ? 176 : 144;
   static constexpr bool kFine = false;
-  static int place(int group, int half) { return (group / 4 * 4 + group % 2 * 2 + group % 4 / 2) * 32 + half * 16; }
+  static constexpr int64_t kNibbles = kFifth ? 48 : 16;  // the byte at which they begin
+  // The even groups, which are low nibbles, then the odd ones: of four groups the first halves, then the second ones.
+  static int place(int group, int half) { return group % 2 * 128 + half * 64 + group / 2 * 16; }
+  // In each 128 bits: the scales of two groups, then their minima.
   static void put_factors(float* first, float* /*second*/, int group, float scale, const int32_t* sums) {
-    first[group] = scale;
-    first[group + 8] = -scale * static_cast<float>(sums[0] + sums[1]);
+    float* at = first + group / 2 * 4 + group % 2;
+    at[0] = group % 2 == 1 && !kFifth ? scale / 16 : scale;  // high nibbles of Q4_K stay where they are
+    at[2] = -scale * static_cast<float>(sums[0] + sums[1]);
   }
 
-  // The 8 scales and 8 minima of so many blocks, 6 bits each, as bytes.
+  // The 8 scales and 8 minima of so many blocks, 6 bits each, as bytes, in the order of put_factors. Returns d and dmin of each.
   template <int kStreams>
-  static HWY_INLINE void unpack_scales(const uint8_t* const* b, uint8_t* to) {
+  static HWY_INLINE __m256 unpack_scales(const uint8_t* const* b, uint8_t* to) {
     const auto head = [&](int s) HWY_ATTR { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(b[s])); };
-    __m512i words = _mm512_castsi128_si512(head(0));  // of each: d and dmin, then the 12 bytes
+    __m512i words = _mm512_zextsi128_si512(head(0));  // of each: d and dmin, then the 12 bytes
     if constexpr (kStreams == 4) {
       const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(head(0)), head(1), 1);
       const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(head(2)), head(3), 1);
@@ -115,40 +122,60 @@ struct RowQ4OrQ5K {
     const __m512i high = _mm512_srli_epi32(_mm512_shuffle_epi32(words, static_cast<_MM_PERM_ENUM>(0b10000100)), 2);
     const __m512i of_low = in_each(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f);
     const __m512i of_high = in_each(0, 0x30303030, 0, 0x30303030);
-    _mm512_store_si512(to, _mm512_or_si512(_mm512_and_si512(low, of_low), _mm512_and_si512(high, of_high)));
+    const __m512i bytes = _mm512_or_si512(_mm512_and_si512(low, of_low), _mm512_and_si512(high, of_high));
+    _mm512_store_si512(to, _mm512_shuffle_epi8(bytes, in_each(0x09080100, 0x0b0a0302, 0x0d0c0504, 0x0f0e0706)));
+    const __m512i firsts = _mm512_zextsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
+    return _mm256_cvtph_ps(_mm512_castsi512_si128(_mm512_permutexvar_epi32(firsts, words)));
+  }
+
+  // The fifth bits of the groups first, first + 2, first + 4 and first + 6, of which `values` has the halves number `half`.
+  static HWY_INLINE __m512i with_fifth_bits(__m512i values, const uint8_t* block, int first, int half) {
+    const __m512i bits =
+        _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 16 + 16 * half)));
+    const auto bytes = [](int bit) { return 0x01010101 << bit; };
+    const __m512i each =
+        _mm512_setr_epi32(bytes(first), bytes(first), bytes(first), bytes(first), bytes(first + 2), bytes(first + 2),
+                          bytes(first + 2), bytes(first + 2), bytes(first + 4), bytes(first + 4), bytes(first + 4),
+                          bytes(first + 4), bytes(first + 6), bytes(first + 6), bytes(first + 6), bytes(first + 6));
+    return _mm512_or_si512(values, _mm512_maskz_set1_epi8(_mm512_test_epi8_mask(bits, each), 16));
   }
 
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
     alignas(64) uint8_t bytes[64];
-    unpack_scales<kStreams>(b, bytes);
-    const __m512 factors = _mm512_loadu_ps(x.first + 16 * block);  // scales of x; sums of its groups, negative
+    const __m512 d_and_dmin = _mm512_castps256_ps512(unpack_scales<kStreams>(b, bytes));
+    const __m512 factors = _mm512_loadu_ps(x.first + 16 * block);
     const BlockValues values(x.values + kBlock * block);
-    const __m256i d_then_dmin = _mm256_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3,
-                                                 2, 3, 2, 3, 2, 3, 2, 3);
+    __m512 scales[kStreams];
+    __m512i first[kStreams], second[kStreams],
+        sums[kStreams];  // of four groups each: the first halves, the second ones
     AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      int32_t both;
-      std::memcpy(&both, b[s], sizeof both);
-      const __m512 d = _mm512_cvtph_ps(_mm256_shuffle_epi8(_mm256_set1_epi32(both), d_then_dmin));
+      const __m512i of_stream = _mm512_broadcast_i32x4(_mm_setr_epi32(2 * s, 2 * s, 2 * s + 1, 2 * s + 1));
       const __m128i of_row = _mm_load_si128(reinterpret_cast<const __m128i*>(bytes + 16 * s));
-      const __m512 scales = _mm512_mul_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(of_row)), d), factors);
-      total[s] = _mm512_mask_add_ps(total[s], 0xff00, total[s], scales);
-      AA_UNROLL for (int half = 0; half < 2; ++half) {
-        const __m512i q = load64(b[s] + (kFifth ? 48 : 16) + 64 * half);
-        __m512i parts[2] = {low_nibbles(q), high_nibbles(q)};
-        AA_UNROLL for (int part = 0; part < 2; ++part) {
-          const int group = 4 * half + part;  // and the one two further
-          if constexpr (kFifth) {
-            const __m512i bits = _mm512_inserti64x4(_mm512_set1_epi8(static_cast<char>(1 << group)),
-                                                    _mm256_set1_epi8(static_cast<char>(1 << (group + 2))), 1);
-            const __mmask64 set = _mm512_test_epi8_mask(two_halves(b[s] + 16), bits);
-            parts[part] = _mm512_or_si512(parts[part], _mm512_maskz_set1_epi8(set, 16));
-          }
-          const __m512 of_groups = _mm512_permutexvar_ps(indices_of_two(group, group + 2), scales);
-          total[s] = _mm512_fmadd_ps(dot(parts[part], values.v[2 * half + part]), of_groups, total[s]);
-        }
+      const __m512 wide = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(of_row));
+      scales[s] = _mm512_mul_ps(_mm512_mul_ps(wide, _mm512_permutexvar_ps(of_stream, d_and_dmin)), factors);
+      total[s] = _mm512_mask_add_ps(total[s], 0xcccc, total[s], scales[s]);
+      const __m512i q0 = load64(b[s] + kNibbles), q1 = load64(b[s] + kNibbles + 64);
+      first[s] = _mm512_shuffle_i64x2(q0, q1, 0x88);
+      second[s] = _mm512_shuffle_i64x2(q0, q1, 0xdd);
+    }
+    AA_UNROLL for (int half = 0; half < 2; ++half) {
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+        __m512i u = low_nibbles(half == 0 ? first[s] : second[s]);
+        if constexpr (kFifth) u = with_fifth_bits(u, b[s], 0, half);
+        sums[s] = add_dots(half == 0 ? _mm512_setzero_si512() : sums[s], u, values.v[half]);
       }
     }
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) total[s] = add_scaled<0>(total[s], sums[s], scales[s]);
+    AA_UNROLL for (int half = 0; half < 2; ++half) {
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+        const __m512i both = half == 0 ? first[s] : second[s];
+        const __m512i u = kFifth ? with_fifth_bits(high_nibbles(both), b[s], 1, half)
+                                 : _mm512_and_si512(both, _mm512_set1_epi8(static_cast<char>(0xf0)));
+        sums[s] = add_dots(half == 0 ? _mm512_setzero_si512() : sums[s], u, values.v[2 + half]);
+      }
+    }
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) total[s] = add_scaled<1>(total[s], sums[s], scales[s]);
   }
 };
 
@@ -176,24 +203,33 @@ struct RowQ4_0 {
 
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
-    const __m512 factors = _mm512_loadu_ps(x.first + 16 * block);   // scales of x
+    const __m256 factors = _mm256_loadu_ps(x.first + 16 * block);   // scales of x
     const __m512 offsets = _mm512_loadu_ps(x.second + 16 * block);  // -8 * sums of its groups
     const BlockValues values(x.values + kBlock * block);
     // Every ninth half is a scale; the eight after it are 32 values.
     const __m512i each_ninth = _mm512_zextsi128_si512(_mm_setr_epi16(0, 9, 18, 27, 36, 45, 54, 63));
     const __m512i nibbles[2] = {places_of_values(0, 0, 32), places_of_values(4, 32, 40)};
+    __m512 scales[kStreams];
     AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      const __m512i first = load64(b[s]), middle = load64(b[s] + 64), last = load64(b[s] + 80);
-      const __m512 d = _mm512_cvtph_ps(_mm512_castsi512_si256(_mm512_permutex2var_epi16(first, each_ninth, middle)));
-      const __m512 scales = _mm512_mul_ps(d, factors);
-      total[s] = _mm512_mask3_fmadd_ps(d, offsets, total[s], 0x00ff);
-      AA_UNROLL for (int half = 0; half < 2; ++half) {
-        const __m512i q = half == 0 ? _mm512_permutex2var_epi16(first, nibbles[0], middle)
-                                    : _mm512_permutex2var_epi16(middle, nibbles[1], last);
-        const __m512i four = _mm512_add_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
-                                              _mm512_set1_epi32(4 * half));
-        const __m512 sums = dot_of_two(low_nibbles(q), high_nibbles(q), values.v[2 * half], values.v[2 * half + 1]);
-        total[s] = _mm512_fmadd_ps(sums, _mm512_permutexvar_ps(four, scales), total[s]);
+      const __m512i halves = _mm512_permutex2var_epi16(load64(b[s]), each_ninth, load64(b[s] + 64));
+      const __m256 d = _mm256_cvtph_ps(_mm512_castsi512_si128(halves));
+      scales[s] = _mm512_zextps256_ps512(_mm256_mul_ps(d, factors));
+      total[s] = _mm512_fmadd_ps(_mm512_zextps256_ps512(d), offsets, total[s]);
+    }
+    AA_UNROLL for (int half = 0; half < 2; ++half) {
+      __m512i q[kStreams], sums[kStreams];
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+        q[s] = _mm512_permutex2var_epi16(load64(b[s] + 64 * half), nibbles[half], load64(b[s] + 64 + 16 * half));
+      }
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+        sums[s] = add_dots(_mm512_setzero_si512(), low_nibbles(q[s]), values.v[2 * half]);
+      }
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+        sums[s] = add_dots(sums[s], high_nibbles(q[s]), values.v[2 * half + 1]);
+      }
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+        const __m512 of_blocks = _mm512_permutexvar_ps(four_times(4 * half), scales[s]);
+        total[s] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[s]), of_blocks, total[s]);
       }
     }
   }
@@ -245,42 +281,53 @@ struct RowQ6K {
   static int place(int group, int half) { return group * 32 + half * 16; }
   static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
     for (int half = 0; half < 2; ++half) {  // scales of the weights are of 16 values
-      first[2 * group + half] = scale;
-      second[2 * group + half] = -32 * scale * static_cast<float>(sums[half]);
+      const int at = place_of_scale(2 * group + half);
+      first[at] = scale;
+      second[at] = -32 * scale * static_cast<float>(sums[half]);
     }
   }
+  // Those that a vector of values needs are at one place of its four times 128 bits.
+  static constexpr int place_of_scale(int sixteen) { return sixteen % 4 * 4 + sixteen / 4; }
 
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
     const __m512 factors = _mm512_loadu_ps(x.first + 16 * block);   // scales of x, twice each
     const __m512 offsets = _mm512_loadu_ps(x.second + 16 * block);  // -32 * sums of sixteen
     const BlockValues values(x.values + kBlock * block);
-    const auto two_shifts = [](int first, int second) HWY_ATTR {
-      return _mm512_inserti64x4(_mm512_set1_epi16(static_cast<int16_t>(first)),
-                                _mm256_set1_epi16(static_cast<int16_t>(second)), 1);
-    };
-    const __m512i high_bits = _mm512_set1_epi8(0x30);
+    const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    __m512 scales[kStreams];
     AA_UNROLL for (int s = 0; s < kStreams; ++s) {
       uint16_t d;
       std::memcpy(&d, b[s] + 208, sizeof d);
-      const __m128i of_row = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b[s] + 192));
-      __m512 scales = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(of_row)), _mm512_set1_ps(_cvtsh_ss(d)));
-      total[s] = _mm512_fmadd_ps(scales, offsets, total[s]);
-      scales = _mm512_mul_ps(scales, factors);
-      AA_UNROLL for (int half = 0; half < 2; ++half) {
-        const __m512i low = load64(b[s] + 64 * half), high = two_halves(b[s] + 128 + 32 * half);
-        const __m512i parts[2] = {
-            _mm512_or_si512(low_nibbles(low), _mm512_and_si512(_mm512_sllv_epi16(high, two_shifts(4, 2)), high_bits)),
-            _mm512_or_si512(high_nibbles(low), _mm512_and_si512(_mm512_srlv_epi16(high, two_shifts(0, 2)), high_bits))};
-        AA_UNROLL for (int part = 0; part < 2; ++part) {
-          const int first = 8 * half + 4 * part;
-          const __m512i four = _mm512_add_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3),
-                                                _mm512_set1_epi32(first));
-          total[s] = _mm512_fmadd_ps(dot(parts[part], values.v[2 * half + part]), _mm512_permutexvar_ps(four, scales),
-                                     total[s]);
-        }
-      }
+      const __m128i of_row = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b[s] + 192)), order);
+      scales[s] = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(of_row)), _mm512_set1_ps(_cvtsh_ss(d)));
+      total[s] = _mm512_fmadd_ps(scales[s], offsets, total[s]);
+      scales[s] = _mm512_mul_ps(scales[s], factors);
     }
+    add_part<kStreams, 0>(b, values, scales, total);
+    add_part<kStreams, 1>(b, values, scales, total);
+    add_part<kStreams, 2>(b, values, scales, total);
+    add_part<kStreams, 3>(b, values, scales, total);
+  }
+
+  // 64 values: the low or the high nibbles of 64 bytes, with two bits of each of 32 bytes for every half of them.
+  template <int kStreams, int kPart>
+  static HWY_INLINE void add_part(const uint8_t* const* b, const BlockValues& values, const __m512* scales,
+                                  __m512* total) {
+    constexpr int kHalf = kPart / 2;
+    constexpr bool kLow = kPart % 2 == 0;
+    const __m512i shifts =
+        _mm512_inserti64x4(_mm512_set1_epi16(kLow ? 4 : 0), _mm256_set1_epi16(2), 1);  // left for low nibbles
+    __m512i sums[kStreams];
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      const __m512i nibbles = load64(b[s] + 64 * kHalf), bits = two_halves(b[s] + 128 + 32 * kHalf);
+      const __m512i shifted = kLow ? _mm512_sllv_epi16(bits, shifts) : _mm512_srlv_epi16(bits, shifts);
+      const __m512i high = _mm512_and_si512(shifted, _mm512_set1_epi8(0x30));
+      const __m512i low = kLow ? nibbles : _mm512_srli_epi16(nibbles, 4);
+      const __m512i u = _mm512_ternarylogic_epi32(_mm512_set1_epi8(15), low, high, 0xca);  // 15 chooses bits of `low`
+      sums[s] = add_dots(_mm512_setzero_si512(), u, values.v[kPart]);
+    }
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) total[s] = add_scaled<kPart>(total[s], sums[s], scales[s]);
   }
 };
 

@@ -153,6 +153,12 @@ TEST(FamilyFiles, OfOtherArchitecturesAreRefusedByName) {
 // Fields that change what a family computes, with values that are not implemented.
 TEST(FamilyFields, ThatChangeTheComputationAreRefused) {
   const std::map<std::string, std::vector<std::pair<std::string, Json>>> refused = {
+      {"olmo2_1", {{"sliding_window", 6}}},
+      {"gpt2_2", {{"sliding_window", 6}}},
+      {"deepseek_v3_2", {{"sliding_window", 6}, {"norm_topk_prob", nullptr}, {"rope_interleave", nullptr}}},
+      {"gpt_neox_1", {{"head_dim", 8}, {"sliding_window", 6}}},
+      {"gemma3_text_4", {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 3.0}}}}},
+      {"phi3_3", {{"original_max_position_embeddings", nullptr}}},
       {"gemma_1", {{"use_bidirectional_attention", true}, {"hidden_activation", "mish"}, {"is_encoder_decoder", true}}},
       {"gemma3_text_1", {{"use_bidirectional_attention", true}, {"layer_types", {"full_attention"}}}},
       {"phi3_1", {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2.0}}}}},

@@ -162,6 +162,13 @@ std::vector<uint8_t> read_layer_types(const JsonRef& root, size_t layers) {
   return has_window;
 }
 
+void refuse_window(const JsonRef& root, const ModelConfig& config, std::string_view model_type) {
+  const auto window = root.find("sliding_window");
+  if (!window || window->integer(0, max_positions) >= config.max_position_embeddings) return;
+  window->fail("null, or a number from max_position_embeddings (" + std::to_string(config.max_position_embeddings) +
+               ") on, in a model of type " + std::string(model_type) + ", whose tokens see all tokens before them");
+}
+
 bool read_flag(const JsonRef& object, std::string_view key, bool fallback) {
   const auto value = object.find(key);
   return value ? value->boolean() : fallback;
@@ -202,6 +209,12 @@ std::optional<JsonRef> rope_object(const JsonRef& root, const RopeRules& rules, 
   auto parameters = root.find(name);
   if (parameters && !parameters->is_object()) parameters->fail("an object or null");
   if (parameters && parameters->size() > 0) {
+    const auto newer = root.find("rope_parameters");
+    if (!rules.layer_type.empty() && newer && newer->size() > 0) {
+      parameters->error(
+          "is there beside rope_parameters, with which transformers merges it in models of this type; expected one of "
+          "them");
+    }
     const bool older_form = !rules.layer_type.empty() && !parameters->has(rules.layer_type);
     if (older_form && rules.layer_type != "full_attention") return {};
   } else {

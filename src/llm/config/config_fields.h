@@ -35,6 +35,9 @@ std::optional<ops::Activation> find_activation(std::string_view name) noexcept;
 // Returns the activation that a field names; `fallback` names it if the field is null or missing. CheckpointError lists
 // the known ones.
 ops::Activation read_activation(const JsonRef& root, std::string_view field, std::string_view fallback);
+// Refuses a window of a model whose family has none. transformers ignores the field in the model and uses it for the cache
+// all the same: the prompt attends to everything, but generated tokens only to the window.
+void refuse_window(const JsonRef& root, const ModelConfig& config, std::string_view model_type);
 // Returns one flag for each layer: 1 if layer_types gives it a window. Empty if there is no such list.
 std::vector<uint8_t> read_layer_types(const JsonRef& root, size_t layers);
 

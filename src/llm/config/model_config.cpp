@@ -94,17 +94,11 @@ DType read_torch_dtype(const JsonRef& root) {
   value->fail("\"float32\", \"bfloat16\" or \"float16\"");
 }
 
-// Llama has no windows. transformers still uses the field for its cache: the prompt attends to everything, but
-// generated tokens only to the window.
 void check_no_windows(const JsonRef& root, const ModelConfig& config, const std::vector<uint8_t>& by_list) {
   for (size_t i = 0; i < by_list.size(); ++i) {
     if (by_list[i] != 0) root.at("layer_types")[i].fail("\"full_attention\" in a model of type llama");
   }
-  const auto window = root.find("sliding_window");
-  if (window && window->integer(0, max_positions) < config.max_position_embeddings) {
-    window->fail("null, or a number from max_position_embeddings (" + std::to_string(config.max_position_embeddings) +
-                 ") on, in a model of type llama, whose tokens see all tokens before them");
-  }
+  refuse_window(root, config, "llama");
 }
 
 void read_windows(const JsonRef& root, ModelConfig& config) {

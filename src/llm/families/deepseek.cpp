@@ -109,6 +109,9 @@ void compose_deepseek_v2(const JsonRef& root, ModelConfig& config) {
 }
 
 void compose_deepseek_v3(const JsonRef& root, ModelConfig& config) {
+  for (const char* name : {"norm_topk_prob", "rope_interleave"}) {  // a missing flag is true, and null is not
+    if (root.has(name) && !root.find(name)) root.at(name).fail("true or false");
+  }
   require_text(root, "scoring_func", {"sigmoid"});
   require_text(root, "topk_method", {"noaux_tc"});
   compose_latent_attention(root, config);

@@ -67,6 +67,13 @@ void read_head_sizes(const JsonRef& root, const FamilyDefinition& family, const 
     }
     size = config.hidden_size / config.num_attention_heads;
   }
+  // transformers computes frequencies with it in families that have no such field.
+  if (const auto other = root.find("head_dim"); other && !reads_field(family, "head_dim")) {
+    if (other->integer(1, max_head_dim) != size) {
+      other->fail("null or " + std::to_string(size) + ", " + std::string(names.hidden) + " divided by " +
+                  std::string(names.heads) + ", in a model of type " + std::string(family.model_type));
+    }
+  }
   if (size % 2 != 0 || size > max_head_dim) {
     root.error("the size of a head is " + std::to_string(size) + "; expected an even number of at most " +
                std::to_string(max_head_dim));
@@ -144,6 +151,7 @@ void read_family_config(const JsonRef& root, const FamilyDefinition& family, Mod
   config.layer_has_window.assign(static_cast<size_t>(config.num_hidden_layers), 0);
   config.bos_token_id = defaults.bos;
   if (defaults.eos) config.eos_token_ids = {*defaults.eos};
+  if (!reads_field(family, "sliding_window")) refuse_window(root, config, family.model_type);
   family.compose(root, config);
   if (config.positions == Positions::Rope && config.rope.rotary_dim == 0) {
     RopeRules rules;

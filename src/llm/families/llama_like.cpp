@@ -14,6 +14,12 @@ void compose_phi3(const JsonRef& root, ModelConfig& config) {
   RopeRules rules;
   rules.share = 1.0;
   config.rope = read_rope(root, config, config.notes, rules);
+  if (config.rope.type == RopeType::Longrope && !root.find("original_max_position_embeddings")) {
+    root.error(
+        "has no original_max_position_embeddings beside the parameters of rope, on which the choice between the "
+        "factors "
+        "of longrope depends; expected a number (transformers takes 4096, whatever the parameters say)");
+  }
   if (config.rope.type != RopeType::Default && config.rope.type != RopeType::Longrope) {
     root.error("rope of type \"" + std::string(rope_type_name(config.rope.type)) +
                "\" in a model of type phi3; expected \"default\" or \"longrope\"");

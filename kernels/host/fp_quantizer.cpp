@@ -139,6 +139,85 @@ AA_ONCE void encode(const T* x, int64_t n, const Encoder& shared, float inverse_
   }
 }
 
+#if AA_VECTOR_AVX512
+// Codes of 8 bits for elements of bf16, by a table. Elements whose exponents differ have codes that differ by as many steps
+// of the exponent, so that the codes for the mantissas under one exponent are those under all, as long as the codes are
+// of normal numbers. 64 elements with a smaller one, other than zero, are encoded as elsewhere.
+class MantissaCodes {
+ public:
+  static bool can_be_used(const aa_fp_format& f) { return f.bits == 8 && __builtin_cpu_supports("avx512vbmi"); }
+  // Where fewer elements have a scale in common it takes longer to fill the table than to do without.
+  static constexpr int64_t kFewest = 256;
+
+  MantissaCodes(const Encoder& encoder, const aa_fp_format& f)
+      : encoder_(encoder), step_(f.mantissa_bits), first_exponent_(static_cast<uint32_t>(128 - f.bias)) {}
+
+  void set_scale(const Scale& s) {
+    inverse_ = s.inverse;
+    // An exponent under which every code is that of a normal number, and how many below it are such, too.
+    const uint32_t exponent = (float_bits(s.scale) >> 23) + 5;
+    uint32_t above = (float_bits(bits_float(exponent << 23) * s.inverse) >> 23) - first_exponent_;
+    if (above >= exponent) above = exponent - 1;
+    least_ = exponent - above;
+    // Rounded as integers: all are normal numbers. The lowest bytes are the codes.
+    const int shift = 23 - step_;
+    const __m128i down = _mm_cvtsi32_si128(shift);
+    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    const __m512i half = _mm512_set1_epi32((1 << (shift - 1)) - 1), one = _mm512_set1_epi32(1);
+    __m512i number = _mm512_add_epi32(_mm512_slli_epi32(lane, 16), _mm512_set1_epi32(static_cast<int>(exponent << 23)));
+    for (uint32_t i = 0; i < kMantissas; i += 16) {
+      const __m512i bits = (__m512i)bits_of(Vec(_mm512_castsi512_ps(number)) * Vec(inverse_));
+      const __m512i odd = _mm512_and_si512(_mm512_srl_epi32(bits, down), one);
+      const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, half), odd);
+      _mm_store_si128(reinterpret_cast<__m128i*>(codes_ + i), _mm512_cvtepi32_epi8(_mm512_srl_epi32(rounded, down)));
+      number = _mm512_add_epi32(number, _mm512_set1_epi32(16 << 16));
+    }
+    too_much_ = static_cast<uint8_t>((first_exponent_ - 1 + above) << step_);
+  }
+
+  // n is a multiple of 16, which a group's last block may have beside whole vectors.
+  __attribute__((noinline, target("avx512vbmi"))) void encode_block(const bf16* x, int64_t n, uint8_t* out) const {
+    constexpr int64_t kEight = 0x1010101010101010, kFirst = 0x0e0c0a0806040200;
+    const __m512i even =
+        _mm512_setr_epi64(kFirst, kFirst + kEight, kFirst + 2 * kEight, kFirst + 3 * kEight, kFirst + 4 * kEight,
+                          kFirst + 5 * kEight, kFirst + 6 * kEight, kFirst + 7 * kEight);
+    const __m512i odd = _mm512_add_epi8(even, _mm512_set1_epi8(1));
+    const __m512i too_much = _mm512_set1_epi8(static_cast<char>(too_much_));
+    const __m512i low_codes = _mm512_sub_epi8(_mm512_load_si512(codes_), too_much);
+    const __m512i high_codes = _mm512_sub_epi8(_mm512_load_si512(codes_ + 64), too_much);
+    const __m512i least = _mm512_set1_epi8(static_cast<char>(least_)), sign = _mm512_set1_epi8(static_cast<char>(0x80));
+    const __m128i step = _mm_cvtsi32_si128(step_);
+    int64_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+      const __m512i a = _mm512_loadu_si512(x + i), b = _mm512_loadu_si512(x + i + 32);
+      const __m512i mantissa = _mm512_permutex2var_epi8(a, even, b), signs = _mm512_permutex2var_epi8(a, odd, b);
+      const __m512i exponent = _mm512_permutex2var_epi8(_mm512_slli_epi16(a, 1), odd, _mm512_slli_epi16(b, 1));
+      const __mmask64 used = _mm512_test_epi8_mask(exponent, exponent);  // denormals count as zero
+      if (_mm512_mask_cmplt_epu8_mask(used, exponent, least)) {
+        encoder_.bytes(x + i, Vec(inverse_), out + i);
+        continue;
+      }
+      // At most 30 steps of at most 8: no bit leaves its byte.
+      const __m512i steps = _mm512_sll_epi16(_mm512_subs_epu8(exponent, least), step);
+      const __m512i codes =
+          _mm512_maskz_add_epi8(used, _mm512_permutex2var_epi8(low_codes, mantissa, high_codes), steps);
+      _mm512_storeu_si512(out + i, _mm512_ternarylogic_epi32(codes, signs, sign, 0xf8));
+    }
+    if (i < n) encode<false>(x + i, n - i, encoder_, inverse_, nullptr, out + i);
+  }
+
+ private:
+  static constexpr uint32_t kMantissas = 128;
+  const Encoder& encoder_;
+  int step_;
+  uint32_t first_exponent_;
+  float inverse_ = 0;
+  uint32_t least_ = 0;    // the least exponent under which all codes are those of normal numbers
+  uint8_t too_much_ = 0;  // the table's codes have what must be taken away under that one
+  alignas(64) uint8_t codes_[kMantissas];
+};
+#endif
+
 // Turns codes into numbers, n a multiple of the width of a vector.
 template <bool kSpecial, class Code>
 AA_ONCE void decode(const Code* codes, int64_t n, const aa_fp_format& f, float scale, float* out) {
@@ -339,6 +418,12 @@ AA_ONCE void write_codes(const aa_fp_quantize_args& a, const Encoder& encoder, i
   alignas(64) uint32_t words[kWords];
   alignas(64) uint16_t codes[kBlock + 64];
   alignas(64) uint8_t packed[2 * kBlock];
+#if AA_VECTOR_AVX512
+  MantissaCodes table(encoder, a.format);
+  const bool by_table = !random.used && s.finite && a.dtype == AA_DTYPE_BF16 && end - begin >= MantissaCodes::kFewest &&
+                        MantissaCodes::can_be_used(a.format);
+  if (by_table) table.set_scale(s);
+#endif
   for (int64_t i = begin; i < end; i += kBlock) {
     const int64_t n = smaller(kBlock, end - i);
     if (a.group_size <= kFetchedGroup) fetch_block(a.x, a.dtype, i + fetch_distance(a.group_size), n);
@@ -346,6 +431,11 @@ AA_ONCE void write_codes(const aa_fp_quantize_args& a, const Encoder& encoder, i
       __builtin_memset(codes, 0, sizeof(codes));
     } else {
       with_elements(a.x, a.dtype, i, n, buffer, [&](const auto* x) {
+#if AA_VECTOR_AVX512
+        if constexpr (__is_same(decltype(x), const bf16*)) {
+          if (by_table) return table.encode_block(x, padded(n), reinterpret_cast<uint8_t*>(codes));
+        }
+#endif
         if (random.used) {
           encode<true>(x, padded(n), encoder, s.inverse, draw(random, i, n, words), codes);
         } else {

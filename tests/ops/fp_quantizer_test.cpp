@@ -241,6 +241,31 @@ TEST(FPQuantizer, TiesGoToEven) {
   });
 }
 
+// All mantissas of bf16 under every exponent from the largest down, in order, so that whole vectors have codes of normal
+// numbers only, or of others too; a zero and a denormal now and then.
+TEST(FPQuantizer, EveryMantissaOfBf16) {
+  on_every_isa([] {
+    const auto ops = fp_quantizer();
+    for (const Format& f : formats()) {
+      for (float largest : {448.0f, 1.0f, 0x1.4p-116f, 0x1.4p-109f, 0x1.a2p127f}) {
+        std::vector<float> numbers{largest};
+        const uint32_t top = float_to_bf16(largest) >> 7;
+        for (uint32_t below = 1; below < 48 && below < top; ++below) {
+          for (uint32_t mantissa = 0; mantissa < 128; ++mantissa) {
+            const auto bits = static_cast<uint16_t>((top - below) << 7 | mantissa | (mantissa % 3 ? 0 : 0x8000));
+            numbers.push_back(bf16_to_float(bits));
+          }
+          if (below % 5 == 0) numbers.back() = below % 2 ? -0.0f : FLT_MIN / 4;
+        }
+        while (numbers.size() % 16) numbers.push_back(largest);
+        const auto count = static_cast<int64_t>(numbers.size());
+        const Tensor x = make_tensor(numbers, {count}, DType::BF16);
+        expect_storage(ops->quantize(x, count, f.format), FpReference(f, numbers, 1), f);
+      }
+    }
+  });
+}
+
 TEST(FPQuantizer, DoesNotDependOnThreads) {
   for (const Format& f : formats()) {
     for (int64_t groups : {1, 60}) {

@@ -11,14 +11,15 @@ namespace {
 // Weights are sums of up to a few hundred terms in binary32; values are of the size of 1.
 constexpr Tolerance kTolerance{3e-6, 3e-6, 1};
 
-// The values that cuda and npu round to 16 bits when they multiply the queries of a prompt, where caches and result are of
-// that type: the queries and the softmax. (tests/kernels/tuned_attention_test.cpp bounds it more closely.) Everything
-// else is held to fp32.
+// What the op may round to 16 bits where caches and result are of that type, the queries and the softmax, is rounded by cuda and
+// npu for the queries of a prompt, and for single tokens by processors with dot products of bf16. (RoundedPairs, below, and
+// tests/kernels/tuned_attention_test.cpp bound it more closely.) Everything else is held to fp32.
 Tolerance tolerance_of(const OpCase& c) {
   const DriverAccelerator* device = anyaccel::testing::device_under_test();
   const DType type = c.tensors[0].dtype();
-  const bool rounds = device && (device->name() == "cuda" || device->name() == "npu") &&
-                      c.tensors[0].shape()[0] >= 32 && type != DType::F32 && c.tensors[2].dtype() == type;
+  if (type == DType::F32 || c.tensors[2].dtype() != type) return kTolerance;
+  const bool rounds = device ? (device->name() == "cuda" || device->name() == "npu") && c.tensors[0].shape()[0] >= 32
+                             : type == DType::BF16 && cpu_features().avx512_bf16 && c.tensors[0].shape()[2] % 32 == 0;
   if (!rounds) return kTolerance;
   const double unit = type == DType::BF16 ? 0x1p-8 : 0x1p-11;
   return {3 * unit, 3 * unit, 1};
@@ -85,7 +86,7 @@ TEST(CpuAttention, Decode) {
           c, [&](int64_t) { return random.integer(0, g.sequences - 1); },
           [&](int64_t) { return random.integer(0, g.slots - 1); });
       if (random.chance(0.4)) add_of_heads(random, c);
-      compare(c, kTolerance);
+      compare(c, tolerance_of(c));
     }
   });
 }
@@ -353,6 +354,104 @@ TEST(CpuAttention, SameBitsOnAnyNumberOfThreads) {
     }
     pool.set_size(before);
   }
+}
+
+// A token's attention in double precision, and how far from it the result may be. Queries are rounded to bf16 before if `rounds`;
+// weights may be off by half a unit of bf16 each then. Each counts for the distance of its value from the result, since
+// the weights are divided by their own sum.
+struct Attended {
+  std::vector<double> out, limit;
+};
+Attended attended_token(const OpCase& c, const aa_attention_params& params, bool rounds) {
+  const TestTensor &q = c.tensors[1], &k = c.tensors[2], &v = c.tensors[3];
+  const int64_t heads = q.shape()[1], kv_heads = k.shape()[1], slots = k.shape()[2], size = q.shape()[2];
+  const int64_t position = c.tensors[5].integer(0);
+  const int64_t begin = params.window > 0 ? std::max<int64_t>(0, position + 1 - params.window) : 0;
+  Attended result;
+  for (int64_t h = 0; h < heads; ++h) {
+    const int64_t row = h / (heads / kv_heads) * slots;
+    std::vector<double> weights;
+    double top = c.tensors[7].present() ? c.tensors[7].number(h) : -std::numeric_limits<double>::infinity();
+    double magnitude = 0;  // of the products whose sum is a score
+    for (int64_t j = begin; j <= position; ++j) {
+      double score = 0, sum_of_magnitudes = 0;
+      for (int64_t d = 0; d < size; ++d) {
+        const double x = q.number(h * size + d);
+        const double product =
+            (rounds ? bf16_to_float(float_to_bf16(static_cast<float>(x))) : x) * k.number((row + j) * size + d);
+        score += product;
+        if (std::isfinite(product)) sum_of_magnitudes += std::fabs(product);
+      }
+      score *= params.scale;
+      if (params.softcap > 0) score = params.softcap * std::tanh(score / params.softcap);
+      if (c.tensors[6].present()) score += c.tensors[6].number(h) * static_cast<double>(j - position);
+      weights.push_back(score);
+      top = std::max(top, score);
+      magnitude = std::max(magnitude, sum_of_magnitudes * params.scale);
+    }
+    double total = c.tensors[7].present() ? std::exp(c.tensors[7].number(h) - top) : 0;
+    for (double& weight : weights) total += weight = std::exp(weight - top);
+    for (int64_t d = 0; d < size; ++d) {
+      double sum = 0, distance = 0;
+      const auto value = [&](size_t j) { return v.number((row + begin + static_cast<int64_t>(j)) * size + d); };
+      for (size_t j = 0; j < weights.size(); ++j) sum += weights[j] * value(j);
+      const double out = sum / total;
+      for (size_t j = 0; j < weights.size(); ++j) distance += weights[j] * std::fabs(value(j) - out);
+      result.out.push_back(out);
+      // 2^-8, and a little for the product of two errors; 2^-21 of the sum of products in binary32.
+      const double relative = (rounds ? 0.0040 : 0) + 0x1p-21 * (1 + magnitude);
+      result.limit.push_back(relative * distance / total + 1e-6 + ulp_of(DType::BF16, out));
+    }
+  }
+  return result;
+}
+
+TEST(CpuAttention, RoundedPairs) {
+  if (anyaccel::testing::device_under_test()) GTEST_SKIP() << "these are the bounds of the host's kernels";
+  for_each_seed([](Random& random) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < 27; ++i) {
+      const int64_t group = 1 + i % 9, kv_heads = random.integer(1, 2),
+                    d = random.pick<int64_t>({32, 64, 96, 128, 256});
+      const int64_t slots = i % 3 == 0 ? random.integer(1, 140) : random.integer(141, 1000) / kv_heads;
+      const int64_t position = random.integer(std::max<int64_t>(0, slots - 20), slots - 1);
+      const aa_attention_params params = params_of(
+          d, random.chance(0.3) ? static_cast<int32_t>(random.integer(1, 400)) : 0, random.chance(0.2) ? 5.0f : 0.0f);
+      OpCase c = make_case(random, {1, kv_heads * group, kv_heads, d, 1, slots}, false, DType::BF16, params);
+      c.tensors[0] = TestTensor(DType::BF16, {1, kv_heads * group, d});
+      set_tokens(
+          c, [](int64_t) { return 0; }, [&](int64_t) { return position; });
+      if (random.chance(0.3)) add_of_heads(random, c);
+      const int kind = static_cast<int>(random.integer(0, 3));
+      const int64_t begin = params.window > 0 ? std::max<int64_t>(0, position + 1 - params.window) : 0;
+      c.tensors[1].fill([&](int64_t e) { return e % d == 0 ? 1.0 : random.normal(); });
+      c.tensors[2].fill([&](int64_t e) {
+        const int64_t j = e / d % slots;
+        if (j > position || j < begin) return infinity - infinity;
+        // Some slots have no weight, or one has nearly all of it.
+        if (kind == 1 && e % d == 0 && j % 3 == 1) return -infinity;
+        return random.normal(kind == 2 ? 300 : 1);
+      });
+      c.tensors[3].fill([&](int64_t e) {
+        const int64_t j = e / d % slots;
+        return j > position || j < begin ? infinity : kind == 3 ? 0.703125 : random.normal();
+      });
+      SCOPED_TRACE(c.text() + " kind " + std::to_string(kind) + ", position " + std::to_string(position) + ", window " +
+                   std::to_string(params.window) + ", cap " + std::to_string(params.softcap));
+      for_each_isa([&](Isa isa) {
+        const Attended expected = attended_token(c, params, isa == Isa::Avx512 && cpu_features().avx512_bf16);
+        OpCase found = c;
+        run(found, true);
+        EXPECT_TRUE(found.tensors[0].untouched());
+        for (int64_t e = 0; e < found.tensors[0].count(); ++e) {
+          const auto at = static_cast<size_t>(e);
+          if (std::isnan(expected.out[at]) && std::isnan(found.tensors[0].number(e))) continue;
+          ASSERT_NEAR(found.tensors[0].number(e), expected.out[at], expected.limit[at]) << "element " << e;
+        }
+      });
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
 }
 
 }  // namespace

@@ -56,8 +56,8 @@
  *                    slopes F32 [Hq] optional; sinks F32 [Hq] optional
  *                    Query t sees cache slots j of sequence[t] with j <= positions[t] and, if window > 0,
  *                    j > positions[t] - window. Query head h reads key/value head h / (Hq / Hk). What lies in slots it
- *                    does not see, a NaN for instance, has no effect. Where T >= 32 and out and the caches have
- *                    one 16-bit type, queries and softmax weights may be rounded to that type before they are multiplied.
+ *                    does not see, a NaN for instance, has no effect. Where out and the caches have one 16-bit type, queries
+ *                    and softmax weights may be rounded to that type before they are multiplied.
  *                    slopes[h] * (j - positions[t]) is added to the score of slot j (ALiBi), after the soft cap. sinks[h] is one
  *                    more score in the sum by which the weights are divided, with no value. Both since 2.0.
  *  "activation"      out float [..]; x float [..] same shape. out may be x.                   aa_activation_params

@@ -33,7 +33,9 @@ struct LoadProgress {
 };
 
 // The precision of the activations that are inputs of a layer's matrix products (and of the output matrix), for any
-// number of tokens in a step. The sums of products, the residual stream, norms and attention are always fp32.
+// number of tokens in a step. The sums of products, the residual stream and norms are always fp32. So is attention, but where
+// activations are rounded to bf16 and the cache is bf16, an accelerator may round its queries and softmax weights to bf16 too, as
+// PyTorch and FlashAttention do.
 enum class Activations {
   // BF16 for a bf16 model on an accelerator that multiplies bf16 faster than fp32; else F32. With quantized weights they
   // may be rounded to 8 bits in groups of 32.

@@ -62,8 +62,9 @@ void run_new_token(const Options& options, ops::Inference& inference, int64_t le
       caches.layers.push_back({k, v});
     }
   }
+  // As in a step of a model in bf16.
   const Tensor q = random({1, query_heads, head_size}, DType::F32),
-               out = Tensor::empty({1, query_heads, head_size}, DType::F32, device);
+               out = Tensor::empty({1, query_heads, head_size}, DType::BF16, device);
   const Tensor sequence = index({0}), position = index({static_cast<int32_t>(length - 1)});
   const auto run = [&](Caches& caches) {
     const auto start = Clock::now();

@@ -76,7 +76,8 @@ void AttentionPlan::add(const Span& span, int64_t head, bool fill) {
   const int64_t end = span.slots.end;
   const int64_t part = std::clamp((end - begin) * call_.k->shape[1] / kSplitTiles, kFewestSplitSlots, kMostSplitSlots);
   const int64_t splits = span.may_split ? (end - begin + part - 1) / part : 1;
-  const int64_t slots = ((end - begin + splits - 1) / splits + 127) / 128 * 128;
+  // Whole blocks of attention_token.cpp, but for a row of its streams (see there).
+  const int64_t slots = ((end - begin + splits - 1) / splits + 8 + 127) / 128 * 128 - 8;
   const int64_t room = span.tokens * call_.group * partial_row_floats(call_.head_size);
   int64_t parts = 0;
   float* partial = nullptr;

@@ -52,10 +52,19 @@ HWY_INLINE FloatVec cap_and_mask(float* scores, int64_t vectors, int64_t begin, 
   return top;
 }
 
-// Turns the scores [begin, end) of a row into weights, the others into 0, and updates the row's maximum and `total`, the
-// kLanes partial sums of its weights. Returns the factor by which the row's sums so far must be multiplied.
-HWY_INLINE float weigh(float* scores, int64_t vectors, int64_t begin, int64_t end, float softcap, RowSlope slope,
-                       float& row_maximum, float* row_total) {
+// How scores of a row become weights, after the maximum of the row may have grown.
+struct Shift {
+  FloatVec maximum;
+  float correction;  // by which the row's sums so far must be multiplied
+
+  HWY_INLINE FloatVec weight(const float* scores) const {
+    return exp2_below(hn::Sub(hn::LoadU(kFloats, scores), maximum));
+  }
+};
+
+// Masks the scores of a row outside of [begin, end), caps the others and adds the slope, and updates the row's maximum.
+HWY_INLINE Shift raise_maximum(float* scores, int64_t vectors, int64_t begin, int64_t end, float softcap,
+                               RowSlope slope, float& row_maximum) {
   const float before = row_maximum;
   auto top = hn::Set(kFloats, before);
   if (begin > 0 || end < vectors * kLanes || softcap > 0 || slope.slope != 0) {
@@ -63,24 +72,29 @@ HWY_INLINE float weigh(float* scores, int64_t vectors, int64_t begin, int64_t en
   } else {
     for (int64_t i = 0; i < vectors; ++i) top = hn::Max(top, hn::LoadU(kFloats, scores + i * kLanes));
   }
-  float maximum = before;
   float correction = 1;
   // Later blocks seldom bring a new maximum.
   if (!hn::AllFalse(kFloats, hn::Gt(top, hn::Set(kFloats, before)))) {
-    maximum = max_lanes(top);
-    row_maximum = maximum;
-    correction = hn::GetLane(exp2_below(hn::Set(kFloats, before - maximum)));
+    row_maximum = max_lanes(top);
+    correction = hn::GetLane(exp2_below(hn::Set(kFloats, before - row_maximum)));
   }
-  // A row that has seen nothing, or only -infinity, so far.
-  const auto shift = hn::Set(kFloats, maximum == kMinusInfinity ? 0.0f : maximum);
+  // A row may have seen nothing, or only -infinity, so far.
+  return {hn::Set(kFloats, row_maximum == kMinusInfinity ? 0.0f : row_maximum), correction};
+}
+
+// Turns the scores [begin, end) of a row into weights, the others into 0, and updates the row's maximum and `total`, the
+// kLanes partial sums of its weights. Returns the factor by which the row's sums so far must be multiplied.
+HWY_INLINE float weigh(float* scores, int64_t vectors, int64_t begin, int64_t end, float softcap, RowSlope slope,
+                       float& row_maximum, float* row_total) {
+  const Shift shift = raise_maximum(scores, vectors, begin, end, softcap, slope, row_maximum);
   auto total = hn::Zero(kFloats);
   for (int64_t i = 0; i < vectors; ++i) {
-    const auto weight = exp2_below(hn::Sub(hn::LoadU(kFloats, scores + i * kLanes), shift));
+    const auto weight = shift.weight(scores + i * kLanes);
     hn::StoreU(weight, kFloats, scores + i * kLanes);
     total = hn::Add(total, weight);
   }
-  hn::StoreU(hn::MulAdd(hn::LoadU(kFloats, row_total), hn::Set(kFloats, correction), total), kFloats, row_total);
-  return correction;
+  hn::StoreU(hn::MulAdd(hn::LoadU(kFloats, row_total), hn::Set(kFloats, shift.correction), total), kFloats, row_total);
+  return shift.correction;
 }
 
 }  // namespace anyaccel::cpu::HWY_NAMESPACE

@@ -5,8 +5,8 @@
 // slot at once, sums are weights times rows of values. A tile is cut into parts that are walked side by side, so that as many
 // sequential streams are in flight, and lines are prefetched at two distances.
 //
-// With AVX512_BF16, keys in bf16 are multiplied with queries that are whole bf16 numbers as pairs, exactly, which halves the
-// instructions.
+// With AVX512_BF16, bf16 is multiplied as it is (attention_pairs-inl.h): keys with queries that are whole bf16 numbers, which is
+// exact; and where the result is bf16 too, rounded queries with keys and rounded weights with values, as the op allows.
 #include "accelerators/cpu/kernels/attention_token.h"
 
 #include <algorithm>
@@ -23,6 +23,8 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 // After highway.h
+#include "accelerators/cpu/kernels/attention_pairs-inl.h"
+#include "accelerators/cpu/kernels/attention_rows-inl.h"
 #include "accelerators/cpu/kernels/attention_softmax-inl.h"
 #include "accelerators/cpu/kernels/cache_blocks-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
@@ -31,16 +33,6 @@ HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
-
-constexpr int64_t kSlots = 128;
-// Parts of a tile that are walked side by side, for the processor's own prefetchers: on two cores of a Zen 4, 8 read 5 to
-// 10% more than 4, and 16 less.
-constexpr int64_t kStreams = 8;
-// Bytes ahead of the loads, for the first and the second level cache, as in gemv.cpp.
-constexpr int64_t kNearPrefetch = 1024, kFarPrefetch = 3072;
-constexpr int64_t kPair = 2 * kLanes;
-// Query heads that share a widened key or value, as many as leave registers for both.
-constexpr int kMostRows = kLanes / 2;
 
 // Replaces kLanes vectors by the sums of their lanes, in their order.
 HWY_INLINE FloatVec sums_of_lanes(const FloatVec (&v)[kLanes]) {
@@ -134,46 +126,12 @@ struct WideKeys {
   }
 };
 
-#if HWY_TARGET == HWY_AVX3
-// Keys in bf16 times queries in bf16, which lie where fp32 ones would begin.
-struct PairedKeys {
-  using Type = Bf16Type;
-  struct Part {
-    __m512i pairs;
-  };
-  static HWY_INLINE Part key(const char* row, int64_t d) { return {_mm512_loadu_si512(row + 2 * d)}; }
-  static HWY_INLINE Part query(const float* q, int64_t d) { return key(reinterpret_cast<const char*>(q), d); }
-  static HWY_INLINE FloatVec add(const Part& k, const Part& q, FloatVec sum) {
-    // Written out because functions of this instruction set are compiled without AVX512_BF16.
-    asm("vdpbf16ps %[k], %[q], %[sum]"  // NOLINT(hicpp-no-assembler)
-        : [sum] "+v"(sum.raw)
-        : [k] "v"(k.pairs), [q] "v"(q.pairs));
-    return sum;
-  }
-};
-#endif
-
-// Rows of keys or values of a block. Slot j of the block is row j / kStreams of stream j % kStreams. Strides, and the
-// distances at which the first and the second level cache are filled, are in bytes.
-struct BlockRows {
-  const char* first;
-  int64_t stride, stream_stride;
-  int64_t slots;
-  int64_t near, far;
-
-  HWY_INLINE const char* row(int64_t j) const { return first + j % kStreams * stream_stride + j / kStreams * stride; }
-};
-
 // Prefetches, for elements d to d + kPair of a row, those of later rows of its stream.
 template <class Type>
 HWY_INLINE void prefetch_values(const BlockRows& rows, const char* row, int64_t d) {
   const char* at = row + row_offset(Type(), d);
-  __builtin_prefetch(at + rows.near, 0, 3);
-  __builtin_prefetch(at + rows.far, 0, 2);
-  if constexpr (std::is_same_v<Type, F32Type> && kLanes == 16) {
-    __builtin_prefetch(at + rows.near + 64, 0, 3);
-    __builtin_prefetch(at + rows.far + 64, 0, 2);
-  }
+  rows.prefetch(at);
+  if constexpr (std::is_same_v<Type, F32Type> && kLanes == 16) rows.prefetch(at + 64);
 }
 
 // scores[m][j] = factor * sum of q[m] * key j. Rows of q are `size` floats apart, those of scores kSlots.
@@ -260,6 +218,41 @@ HWY_NOINLINE void sum_rows(const BlockRows& values, const float* weights, const 
   for (; d < size; d += kPair) sum_columns<Type, kRows, 1>(values, d, weights, correction, sums, size);
 }
 
+// The 128 bits of a and b in turns.
+HWY_INLINE void interleave_blocks(FloatVec& a, FloatVec& b) {
+#if HWY_TARGET == HWY_AVX3
+  const __m512 low = _mm512_shuffle_f32x4(a.raw, b.raw, 0x44), high = _mm512_shuffle_f32x4(a.raw, b.raw, 0xee);
+  a = FloatVec{_mm512_shuffle_f32x4(low, low, 0xd8)};
+  b = FloatVec{_mm512_shuffle_f32x4(high, high, 0xd8)};
+#else
+  const auto low = hn::ConcatLowerLower(kFloats, b, a);
+  b = hn::ConcatUpperUpper(kFloats, b, a);
+  a = low;
+#endif
+}
+
+// The order in which sums of values lie in each kPair of them.
+enum class SumOrder {
+  Elements,
+  EvenThenOdd,  // as load_pair delivers bf16
+  InFours,      // see sum_pairs
+};
+
+// to[d] = factor * the sum of element d, for n elements, a multiple of kPair. `to` may be `sums`.
+HWY_INLINE void scale_sums(const float* sums, SumOrder order, float factor, int64_t n, float* to) {
+  for (int64_t d = 0; d < n; d += kPair) {
+    auto a = hn::LoadU(kFloats, sums + d), b = hn::LoadU(kFloats, sums + d + kLanes);
+    if (order == SumOrder::EvenThenOdd) {
+      const auto low = hn::InterleaveLower(kFloats, a, b);
+      b = hn::InterleaveUpper(kFloats, a, b);
+      a = low;
+    }
+    if (order != SumOrder::Elements) interleave_blocks(a, b);
+    hn::StoreU(hn::Mul(a, hn::Set(kFloats, factor)), kFloats, to + d);
+    hn::StoreU(hn::Mul(b, hn::Set(kFloats, factor)), kFloats, to + d + kLanes);
+  }
+}
+
 // Calls function(std::integral_constant) with the largest number of rows, a power of two, that is at most `rows`.
 template <class Function>
 HWY_INLINE int with_rows(int64_t rows, Function function) {
@@ -270,6 +263,17 @@ HWY_INLINE int with_rows(int64_t rows, Function function) {
   if (rows >= 2) return function(std::integral_constant<int, 2>());
   return function(std::integral_constant<int, 1>());
 }
+
+#if HWY_TARGET == HWY_AVX3
+// The same with the smallest number that is at least `rows`, or 8: what it is more than `rows` are rows of zeros.
+template <class Function>
+HWY_INLINE int with_padded_rows(int64_t rows, Function function) {
+  if (rows > 4) return function(std::integral_constant<int, 8>());
+  if (rows > 2) return function(std::integral_constant<int, 4>());
+  if (rows > 1) return function(std::integral_constant<int, 2>());
+  return function(std::integral_constant<int, 1>());
+}
+#endif
 
 template <class Function>
 HWY_INLINE void with_type(DType dtype, Function function) {
@@ -285,33 +289,40 @@ HWY_INLINE void with_type(DType dtype, Function function) {
 class TokenRunner {
  public:
   TokenRunner(const AttentionCall& call, const AttentionTile& tile)
-      : call_(call), tile_(tile), rows_(call.group), size_(call.head_size) {
-    const int64_t padded_rows = (rows_ + 15) / 16 * 16;
-    float* p =
-        scratch<float>(Scratch::Tile, static_cast<size_t>(rows_ * (2 * size_ + kSlots + kLanes) + 2 * padded_rows));
+      : call_(call),
+        tile_(tile),
+        rows_(call.group),
+        padded_rows_((rows_ + kMostRows - 1) / kMostRows * kMostRows),
+        size_(call.head_size) {
+    float* p = scratch<float>(Scratch::Tile, static_cast<size_t>(padded_rows_ * (4 * size_ + kSlots + kLanes + 2)));
     const auto take = [&](int64_t floats) {
       float* part = p;
       p += floats;
       return part;
     };
-    q_ = take(rows_ * size_);
-    sums_ = take(rows_ * size_);
-    scores_ = take(rows_ * kSlots);
-    total_ = take(rows_ * kLanes);
-    maximum_ = take(padded_rows);
-    correction_ = take(padded_rows);
+    q_ = take(padded_rows_ * size_);
+    spread_ = take(padded_rows_ * 2 * size_);
+    sums_ = take(padded_rows_ * size_);
+    scores_ = take(padded_rows_ * kSlots);
+    total_ = take(padded_rows_ * kLanes);
+    maximum_ = take(padded_rows_);
+    correction_ = take(padded_rows_);
   }
 
   void run() {
+    // Streams of equally many rows, then what is left, slot by slot. An odd number, since rows are a power of two of bytes long, and
+    // the streams' lines would share few sets of the first level cache otherwise. Slopes count slots by their places in a
+    // block, so with them all is done slot by slot.
+    const bool in_streams = call_.slopes->dtype == AA_DTYPE_NONE && tile_.end - tile_.begin >= kSlots;
+    const int64_t rows = in_streams ? ((tile_.end - tile_.begin) / kStreams - 1) / 2 * 2 + 1 : 0;
+    if (in_streams) prefetch_first(*call_.k, rows);
     prepare();
-    // Parts of a whole number of rows of blocks each, then what is left, slot by slot. Slopes count slots by their places in
-    // a block, so with them all is done slot by slot.
-    const bool in_parts = call_.slopes->dtype == AA_DTYPE_NONE;
-    const int64_t steps = in_parts ? (tile_.end - tile_.begin) / kSlots : 0;
-    for (int64_t step = 0; step < steps; ++step) {
-      run_block(tile_.begin + step * (kSlots / kStreams), kSlots, steps * (kSlots / kStreams), 1);
+    if (in_streams) prefetch_first(*call_.v, rows);
+    constexpr int64_t kBlockRows = kSlots / kStreams;
+    for (int64_t row = 0; row < rows; row += kBlockRows) {
+      run_block(tile_.begin + row, std::min(kBlockRows, rows - row) * kStreams, rows, 1);
     }
-    for (int64_t block = tile_.begin + steps * kSlots; block < tile_.end; block += kSlots) {
+    for (int64_t block = tile_.begin + rows * kStreams; block < tile_.end; block += kSlots) {
       run_block(block, std::min(kSlots, tile_.end - block), 1, kStreams);
     }
     finish();
@@ -323,8 +334,14 @@ class TokenRunner {
     const int64_t vectors = (slots + kLanes - 1) / kLanes;
     for (int64_t m = 0; m < rows_; ++m) {
       const RowSlope slope = {call_.slope(tile_.kv_head * call_.group + m), call_.seen_by(tile_.token).end - 1 - first};
-      correction_[m] =
-          weigh(scores_ + m * kSlots, vectors, 0, slots, call_.softcap, slope, maximum_[m], total_ + m * kLanes);
+      float *scores = scores_ + m * kSlots, *total = total_ + m * kLanes;
+#if HWY_TARGET == HWY_AVX3
+      if (paired_values_) {
+        correction_[m] = weigh_pairs(scores, slots, call_.softcap, slope, maximum_[m], total);
+        continue;
+      }
+#endif
+      correction_[m] = weigh(scores, vectors, 0, slots, call_.softcap, slope, maximum_[m], total);
     }
     sum(rows_of(*call_.v, first, slots, stream_step, step));
   }
@@ -348,27 +365,43 @@ class TokenRunner {
             (kFarPrefetch + row_bytes - 1) / row_bytes * stride};
   }
 
-  void prepare() {
-    std::fill(sums_, sums_ + rows_ * size_, 0.0f);
-    std::fill(total_, total_ + rows_ * kLanes, 0.0f);
-    std::fill(maximum_, maximum_ + rows_, kMinusInfinity);
-    for (int64_t m = 0; m < rows_; ++m) read_row(head_row(*call_.q, m), 0, size_, q_ + m * size_);
-    const auto key_dtype = static_cast<DType>(call_.k->dtype);
-    paired_ = HWY_TARGET == HWY_AVX3 && key_dtype == DType::BF16 && cpu_features().avx512_bf16 && queries_are_bf16();
-    for (int64_t m = 0; m < rows_; ++m) {
-      float* q = q_ + m * size_;
-      if (paired_) {
-        auto* halves = reinterpret_cast<uint16_t*>(q);
-        for (int64_t d = 0; d < size_; ++d) {
-          const uint16_t half = float_to_bf16(q[d]);
-          std::memcpy(halves + d, &half, sizeof half);
-        }
-      } else {
-        with_type(key_dtype, [&](auto type) HWY_ATTR { order_like(type, q, size_); });
-      }
+  // Prefetches the rows with which the streams begin, those that no loads of earlier rows prefetch.
+  void prefetch_first(const aa_tensor& t, int64_t rows) const {
+    const BlockRows all = rows_of(t, tile_.begin, rows * kStreams, rows, 1);
+    const int64_t bytes = t.shape[3] * static_cast<int64_t>(dtype_size(static_cast<DType>(t.dtype)));
+    for (int64_t j = 0; j < std::min(all.near / all.stride * kStreams, all.slots); ++j) {
+      for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(all.row(j) + at, 0, 3);
     }
   }
 
+  void prepare() {
+    std::fill(sums_, sums_ + padded_rows_ * size_, 0.0f);
+    std::fill(total_, total_ + rows_ * kLanes, 0.0f);
+    std::fill(maximum_, maximum_ + rows_, kMinusInfinity);
+    std::fill(correction_, correction_ + padded_rows_, 0.0f);
+    for (int64_t m = 0; m < rows_; ++m) read_row(head_row(*call_.q, m), 0, size_, q_ + m * size_);
+    std::fill(q_ + rows_ * size_, q_ + padded_rows_ * size_, 0.0f);
+    const auto key_dtype = static_cast<DType>(call_.k->dtype);
+#if HWY_TARGET == HWY_AVX3
+    if (key_dtype == DType::BF16 && cpu_features().avx512_bf16) {
+      paired_values_ = call_.v->dtype == AA_DTYPE_BF16 && call_.out->dtype == AA_DTYPE_BF16;
+      paired_keys_ = paired_values_ || queries_are_bf16();
+    }
+    if (paired_keys_) {
+      for (int64_t m = 0; m < padded_rows_; ++m) round_to_bf16(q_ + m * size_, size_);
+      for (int64_t m = 0; m < rows_;) {
+        m += with_padded_rows(rows_ - m, [&](auto rows) HWY_ATTR {
+          spread_pairs<rows()>(q_ + m * size_, size_, spread_ + m * 2 * size_);
+          return rows();
+        });
+      }
+      return;
+    }
+#endif
+    with_type(key_dtype, [&](auto type) HWY_ATTR { order_like(type, q_, rows_ * size_); });
+  }
+
+#if HWY_TARGET == HWY_AVX3
   bool queries_are_bf16() const {
     auto low = hn::Zero(kUints);
     for (int64_t i = 0; i < rows_ * size_; i += kLanes) {
@@ -376,6 +409,28 @@ class TokenRunner {
     }
     return hn::AllTrue(kUints, hn::Eq(hn::And(low, hn::Set(kUints, 0xffffu)), hn::Zero(kUints)));
   }
+
+  HWY_INLINE void score_paired(BlockRows keys) {
+    const float factor = score_factor(call_.scale, call_.softcap);
+    for (int64_t m = 0; m < rows_;) {
+      const float* q = spread_ + m * 2 * size_;
+      float* scores = scores_ + m * kSlots;
+      m += with_padded_rows(rows_ - m, [&](auto rows) HWY_ATTR {
+        score_pairs<rows()>(keys, q, size_, factor, scores);
+        return rows();
+      });
+    }
+  }
+
+  HWY_INLINE void sum_paired(BlockRows values) {
+    for (int64_t m = 0; m < rows_;) {
+      m += with_padded_rows(rows_ - m, [&](auto rows) HWY_ATTR {
+        sum_pairs<rows()>(values, scores_ + m * kSlots, correction_ + m, sums_ + m * size_, size_);
+        return rows();
+      });
+    }
+  }
+#endif
 
   template <class Keys>
   HWY_INLINE void score_as(BlockRows keys) {
@@ -390,13 +445,16 @@ class TokenRunner {
 
   void score(const BlockRows& keys) {
 #if HWY_TARGET == HWY_AVX3
-    if (paired_) return score_as<PairedKeys>(keys);
+    if (paired_keys_) return score_paired(keys);
 #endif
     with_type(static_cast<DType>(call_.k->dtype),
               [&](auto type) HWY_ATTR { score_as<WideKeys<decltype(type)>>(keys); });
   }
 
   void sum(BlockRows values) {
+#if HWY_TARGET == HWY_AVX3
+    if (paired_values_) return sum_paired(values);
+#endif
     with_type(static_cast<DType>(call_.v->dtype), [&](auto type) HWY_ATTR {
       for (int64_t m = 0; m < rows_;) {
         m += with_rows(rows_ - m, [&](auto rows) HWY_ATTR {
@@ -410,7 +468,9 @@ class TokenRunner {
   void finish() {
     float* sums = scratch<float>(Scratch::Row0, static_cast<size_t>(size_));
     const auto dtype = static_cast<DType>(call_.v->dtype);
-    const bool interleaved = dtype == DType::BF16;
+    const SumOrder order = paired_values_         ? SumOrder::InFours
+                           : dtype == DType::BF16 ? SumOrder::EvenThenOdd
+                                                  : SumOrder::Elements;
     const float unit = dtype == DType::F8E4M3 ? kUnit<E4m3Type> : 1.0f;
     for (int64_t m = 0; m < rows_; ++m) {
       const float* from = sums_ + m * size_;
@@ -418,11 +478,7 @@ class TokenRunner {
       const float total = sum_lanes(hn::LoadU(kFloats, total_ + m * kLanes));
       const float sink = call_.sink_weight(tile_.kv_head * call_.group + m, maximum_[m]);
       const float factor = unit * (tile_.partial ? 1.0f : 1.0f / (total + sink));
-      for (int64_t d = 0; d < size_; ++d) {
-        const int64_t in_pair = d % kPair;
-        const int64_t at = interleaved ? d - in_pair + in_pair / 2 + in_pair % 2 * kLanes : d;
-        to[d] = from[at] * factor;
-      }
+      scale_sums(from, order, factor, size_, to);
       if (tile_.partial) {
         to[size_] = maximum_[m];
         to[size_ + 1] = total;
@@ -434,14 +490,15 @@ class TokenRunner {
 
   const AttentionCall& call_;
   const AttentionTile& tile_;
-  int64_t rows_, size_;
-  float* q_;           // [rows][size], in the order of the keys; paired: bf16, at the beginning of each row
-  float* sums_;        // [rows][size], in the order of the values
-  float* scores_;      // [rows][kSlots], and the weights that they become
+  int64_t rows_, padded_rows_, size_;
+  float* q_;           // [rows][size], in the order of the keys
+  float* spread_;      // paired: those of each group of rows, see spread_pairs
+  float* sums_;        // [rows][size], in a SumOrder
+  float* scores_;      // [rows][kSlots], and the weights that they become; paired: bf16, at the beginning of each row
   float* total_;       // [rows][kLanes]: partial sums of the weights
   float* maximum_;     // [rows]
   float* correction_;  // [rows]
-  bool paired_ = false;
+  bool paired_keys_ = false, paired_values_ = false;
 };
 
 void run_token(const AttentionCall& call, const AttentionTile& tile) { TokenRunner(call, tile).run(); }

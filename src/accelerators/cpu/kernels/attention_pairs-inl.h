@@ -1,0 +1,216 @@
+// Attention of one token over keys and values in bf16 by dot products of pairs (AVX512_BF16), which are twice the multiply-adds of
+// an instruction with fp32: of elements 2 i and 2 i + 1 of queries and keys, and of slots 2 j and 2 j + 1 for weights and
+// values. Queries and weights are bf16. Included after hwy/highway.h, once per instruction set; empty for others than AVX-512.
+#include <algorithm>
+
+#include "accelerators/cpu/kernels/attention_rows-inl.h"
+#include "accelerators/cpu/kernels/attention_softmax-inl.h"
+#include "accelerators/cpu/kernels/vector-inl.h"
+
+#if defined(ANYACCEL_CPU_KERNELS_ATTENTION_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ANYACCEL_CPU_KERNELS_ATTENTION_PAIRS_INL_H_
+#undef ANYACCEL_CPU_KERNELS_ATTENTION_PAIRS_INL_H_
+#else
+#define ANYACCEL_CPU_KERNELS_ATTENTION_PAIRS_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_AVX3
+
+// The instructions are written out because functions of this instruction set are compiled without AVX512_BF16.
+//
+// sum + the dot product of the pair of bf16 in each lane.
+HWY_INLINE FloatVec dot_pairs(__m512i a, __m512i b, FloatVec sum) {
+  asm("vdpbf16ps %[b], %[a], %[sum]"  // NOLINT(hicpp-no-assembler)
+      : [sum] "+v"(sum.raw)
+      : [a] "v"(a), [b] "v"(b));
+  return sum;
+}
+// Two vectors rounded to bf16, to nearest even.
+HWY_INLINE __m512i round_to_bf16(FloatVec low, FloatVec high) {
+  __m512i rounded;
+  asm("vcvtne2ps2bf16 %[low], %[high], %[rounded]"  // NOLINT(hicpp-no-assembler)
+      : [rounded] "=v"(rounded)
+      : [low] "v"(low.raw), [high] "v"(high.raw));
+  return rounded;
+}
+
+// Rounds n floats, a multiple of kPair, in place: they take the first half of their memory.
+HWY_INLINE void round_to_bf16(float* x, int64_t n) {
+  for (int64_t i = 0; i < n; i += kPair) {
+    _mm512_storeu_si512(x + i / 2, round_to_bf16(hn::LoadU(kFloats, x + i), hn::LoadU(kFloats, x + i + kLanes)));
+  }
+}
+
+// Puts queries of kRows rows, `size` floats apart, the first half of each bf16, into the order of score_pairs(): for each kPair, for
+// each p < 4, for each row, a vector that has pair 4 b + p in all lanes of its 128 bits number b. `to` has 2 * kRows * size floats.
+template <int kRows>
+HWY_INLINE void spread_pairs(const float* q, int64_t size, float* to) {
+  for (int64_t i = 0; i < size / 2; i += kLanes, to += 4 * kRows * kLanes) {
+    for (int m = 0; m < kRows; ++m) {
+      const __m512 pairs = _mm512_loadu_ps(q + m * size + i);
+      _mm512_storeu_ps(to + m * kLanes, _mm512_permute_ps(pairs, 0x00));
+      _mm512_storeu_ps(to + (kRows + m) * kLanes, _mm512_permute_ps(pairs, 0x55));
+      _mm512_storeu_ps(to + (2 * kRows + m) * kLanes, _mm512_permute_ps(pairs, 0xaa));
+      _mm512_storeu_ps(to + (3 * kRows + m) * kLanes, _mm512_permute_ps(pairs, 0xff));
+    }
+  }
+}
+
+// Transposes the squares of 4 lanes in each 128 bits of four vectors.
+HWY_INLINE void transpose_fours(__m512 (&v)[4]) {
+  const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(v[0], v[1])),
+                b = _mm512_castps_pd(_mm512_unpacklo_ps(v[2], v[3]));
+  const __m512d c = _mm512_castps_pd(_mm512_unpackhi_ps(v[0], v[1])),
+                d = _mm512_castps_pd(_mm512_unpackhi_ps(v[2], v[3]));
+  v[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+  v[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+  v[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(c, d));
+  v[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(c, d));
+}
+
+// The sums of the four 128 bits of two vectors, one after the other.
+HWY_INLINE __m256 sums_of_blocks(FloatVec a, FloatVec b) {
+  const auto halves = [](FloatVec v) HWY_ATTR {
+    return _mm256_add_ps(_mm512_castps512_ps256(v.raw), _mm512_extractf32x8_ps(v.raw, 1));
+  };
+  const __m256 of_a = halves(a), of_b = halves(b);
+  return _mm256_add_ps(_mm256_permute2f128_ps(of_a, of_b, 0x20), _mm256_permute2f128_ps(of_a, of_b, 0x31));
+}
+
+// scores[m][j] = factor * sum of q[m] * key j, with q from spread_pairs(). Rows of scores are kSlots floats apart.
+//
+// The pairs of four keys are transposed within 128 bits, so that a lane has products of one slot: fewer lanes are left to be summed
+// than if a vector had a whole key, and keys need half of the shuffles of a whole transposition.
+template <int kRows>
+HWY_NOINLINE void score_pairs(const BlockRows& keys, const float* q, int64_t size, float factor, float* scores) {
+  constexpr int kFours = kRows < 8 ? 4 : 2;
+  constexpr int kAtOnce = 4 * kFours;
+  static_assert(kAtOnce % kStreams == 0);
+  const char* slot[kAtOnce];
+  AA_UNROLL for (int s = 0; s < kAtOnce; ++s) slot[s] = keys.row(s);
+  for (int64_t j = 0; j < keys.slots; j += kAtOnce) {
+    if (keys.slots - j < kAtOnce) {
+      for (int s = 0; s < kAtOnce; ++s) slot[s] = keys.row(std::min(j + s, keys.slots - 1));
+    }
+    FloatVec sums[kRows * kFours];
+    AA_UNROLL for (FloatVec& sum : sums) sum = hn::Zero(kFloats);
+    const float* query = q;
+    for (int64_t d = 0; d < size; d += kPair, query += 4 * kRows * kLanes) {
+      __m512 pairs[kFours][4];
+      AA_UNROLL for (int g = 0; g < kFours; ++g) {
+        AA_UNROLL for (int s = 0; s < 4; ++s) {
+          const char* at = slot[4 * g + s] + 2 * d;
+          pairs[g][s] = _mm512_loadu_ps(at);
+          keys.prefetch(at);
+        }
+        transpose_fours(pairs[g]);
+      }
+      AA_UNROLL for (int p = 0; p < 4; ++p) {
+        AA_UNROLL for (int m = 0; m < kRows; ++m) {
+          const __m512i pair = _mm512_loadu_si512(query + (p * kRows + m) * kLanes);
+          AA_UNROLL for (int g = 0; g < kFours; ++g) {
+            FloatVec& sum = sums[m * kFours + g];
+            sum = dot_pairs(_mm512_castps_si512(pairs[g][p]), pair, sum);
+          }
+        }
+      }
+    }
+    AA_UNROLL for (int i = 0; i < kRows * kFours; i += 2) {
+      float* to = scores + i / kFours * kSlots + j + i % kFours * 4;
+      _mm256_storeu_ps(to, _mm256_mul_ps(sums_of_blocks(sums[i], sums[i + 1]), _mm256_set1_ps(factor)));
+    }
+    AA_UNROLL for (int s = 0; s < kAtOnce; ++s) slot[s] += kAtOnce / kStreams * keys.stride;
+  }
+}
+
+// As weigh() of attention_softmax-inl.h, with weights that are rounded to bf16 and take the first half of the row's memory. Their
+// sum is that of the rounded ones: then a value that all slots share is the result, and errors of weights count for what
+// values differ by.
+HWY_INLINE float weigh_pairs(float* scores, int64_t slots, float softcap, RowSlope slope, float& row_maximum,
+                             float* row_total) {
+  const int64_t pairs = (slots + kPair - 1) / kPair;
+  for (int64_t j = slots; j < pairs * kPair; ++j) scores[j] = kMinusInfinity;
+  // A cap would make the last ones finite.
+  const int64_t end = softcap > 0 ? slots : pairs * kPair;
+  const Shift shift = raise_maximum(scores, 2 * pairs, 0, end, softcap, slope, row_maximum);
+  const __m512i ones = _mm512_set1_epi16(0x3f80);
+  auto total = hn::Mul(hn::LoadU(kFloats, row_total), hn::Set(kFloats, shift.correction));
+  for (int64_t i = 0; i < pairs; ++i) {
+    const __m512i weights = round_to_bf16(shift.weight(scores + i * kPair), shift.weight(scores + i * kPair + kLanes));
+    _mm512_storeu_si512(scores + i * kLanes, weights);
+    total = dot_pairs(weights, ones, total);
+  }
+  hn::StoreU(total, kFloats, row_total);
+  return shift.correction;
+}
+
+// sums[m] = sums[m] * correction[m] + sum over slots of weights[m][j] * value j, for kLines * kPair elements from d on. Of each
+// kPair sums those of elements 8 i to 8 i + 3 come first.
+template <int kRows, int kLines>
+HWY_INLINE void sum_pair_columns(const BlockRows& values, int64_t d, const float* weights, const float* correction,
+                                 float* sums, int64_t size) {
+  FloatVec sum[kRows][2 * kLines];
+  AA_UNROLL for (int m = 0; m < kRows; ++m) {
+    AA_UNROLL for (int n = 0; n < 2 * kLines; ++n) {
+      sum[m][n] = hn::Mul(hn::LoadU(kFloats, sums + m * size + d + n * kLanes), hn::Set(kFloats, correction[m]));
+    }
+  }
+  const auto add = [&](int64_t j, const __m512i(&first)[kLines], const __m512i(&second)[kLines]) HWY_ATTR {
+    __m512i pairs[2 * kLines];
+    AA_UNROLL for (int p = 0; p < kLines; ++p) {
+      pairs[2 * p] = _mm512_unpacklo_epi16(first[p], second[p]);
+      pairs[2 * p + 1] = _mm512_unpackhi_epi16(first[p], second[p]);
+    }
+    AA_UNROLL for (int m = 0; m < kRows; ++m) {
+      const __m512i weight = _mm512_castps_si512(_mm512_set1_ps(weights[m * kSlots + j / 2]));
+      AA_UNROLL for (int n = 0; n < 2 * kLines; ++n) sum[m][n] = dot_pairs(pairs[n], weight, sum[m][n]);
+    }
+  };
+  const auto load = [&](const char* row, __m512i(&lines)[kLines]) HWY_ATTR {
+    AA_UNROLL for (int p = 0; p < kLines; ++p) {
+      const char* at = row + 2 * (d + p * kPair);
+      lines[p] = _mm512_loadu_si512(at);
+      values.prefetch(at);
+    }
+  };
+  const int64_t whole = values.slots - values.slots % 2;
+  const char* row = values.first;
+  __m512i first[kLines], second[kLines];
+  for (int64_t j = 0; j < whole; row += values.stride) {
+    const int64_t end = std::min(j + kStreams, whole);
+    for (const char* at = row; j < end; j += 2, at += 2 * values.stream_stride) {
+      load(at, first);
+      load(at + values.stream_stride, second);
+      add(j, first, second);
+    }
+  }
+  if (whole < values.slots) {
+    load(values.row(whole), first);
+    AA_UNROLL for (__m512i& line : second) line = _mm512_setzero_si512();
+    add(whole, first, second);
+  }
+  AA_UNROLL for (int m = 0; m < kRows; ++m) {
+    AA_UNROLL for (int n = 0; n < 2 * kLines; ++n) { hn::StoreU(sum[m][n], kFloats, sums + m * size + d + n * kLanes); }
+  }
+}
+
+template <int kRows>
+HWY_NOINLINE void sum_pairs(const BlockRows& values, const float* weights, const float* correction, float* sums,
+                            int64_t size) {
+  constexpr int kLines = kMostRows / kRows < 4 ? kMostRows / kRows : 4;
+  int64_t d = 0;
+  for (; d + kLines * kPair <= size; d += kLines * kPair) {
+    sum_pair_columns<kRows, kLines>(values, d, weights, correction, sums, size);
+  }
+  for (; d < size; d += kPair) sum_pair_columns<kRows, 1>(values, d, weights, correction, sums, size);
+}
+
+#endif
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -351,6 +351,11 @@ TEST_F(Settings, WrongOptionsAreRefused) {
   expect(refusal([](GenerateOptions& o) { o.rules.min_new_tokens = -1; }), "min_new_tokens is -1");
   expect(refusal([](GenerateOptions& o) { o.rules.forced_bos_token_id = 1000; }), "forced_bos_token_id: token 1000");
   expect(refusal([](GenerateOptions& o) { o.max_length = -1; }), "max_length is -1");
+  // A longer context would not help.
+  expect(refusal([](GenerateOptions& o) { o.max_length = 2; }),
+         "has 2 tokens, which leaves no room for an answer in the max_length of 2 tokens");
+  expect(refusal([](GenerateOptions& o) { o.max_length = o.context = 2; }), "give a number of new tokens instead");
+  expect(refusal([](GenerateOptions& o) { o.context = 2; }), "choose a longer context");
 }
 
 // -- the file --

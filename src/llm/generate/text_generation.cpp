@@ -113,9 +113,14 @@ int64_t choose_context(std::span<const std::vector<int32_t>> prompts, const Gene
                             " has no tokens, and the model needs one to begin with");
     }
     if (length >= limit) {
+      const std::string room =
+          limit == options.max_length
+              ? "the max_length of " + std::to_string(limit) +
+                    " tokens of prompt and answer together (generation_config.json, or the option); shorten the prompt "
+                    "or give a number of new tokens instead (--max-new-tokens)"
+              : "the context of " + std::to_string(limit) + " tokens; shorten the prompt or choose a longer context";
       throw InvalidArgument("generate: prompt " + std::to_string(i) + " has " + std::to_string(length) +
-                            " tokens, which leaves no room for an answer in the context of " + std::to_string(limit) +
-                            " tokens; shorten the prompt or choose a longer context");
+                            " tokens, which leaves no room for an answer in " + room);
     }
     longest = std::max(longest, length);
   }

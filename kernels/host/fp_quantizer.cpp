@@ -426,7 +426,7 @@ AA_ONCE void write_codes(const aa_fp_quantize_args& a, const Encoder& encoder, i
 #endif
   for (int64_t i = begin; i < end; i += kBlock) {
     const int64_t n = smaller(kBlock, end - i);
-    if (a.group_size <= kFetchedGroup) fetch_block(a.x, a.dtype, i + fetch_distance(a.group_size), n);
+    fetch_next(a.x, a.dtype, i, n, a.group_size);
     if (!s.finite) {
       __builtin_memset(codes, 0, sizeof(codes));
     } else {

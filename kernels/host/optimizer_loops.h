@@ -16,13 +16,8 @@ constexpr int64_t kStaged = 256;  // elements that go through the buffers at onc
 constexpr int64_t kGrain = 8192;  // elements for which a thread is worth waking
 constexpr int64_t kAlign = 1024;  // a parameter is cut at multiples of this: whole pages of a 4-byte dtype
 
-// How far ahead (bytes, per array) loops ask for memory. AMD's family 19h (Zen 3 and 4) finds the streams by itself, and
-// is a sixth slower where it is asked: 0 asks for what is read now, which costs nothing. Intel's cores and Zen 5 gain.
-#if defined(__x86_64__)
-inline const int64_t ahead = __builtin_cpu_is("amdfam19h") ? 0 : 2048;
-#else
-inline constexpr int64_t ahead = 2048;
-#endif
+// How far ahead (bytes, per array) loops ask for memory. 0 asks for what is read now, which costs nothing.
+inline const int64_t ahead = fetches_best_alone ? 0 : 2048;
 
 inline int64_t dtype_bytes(int32_t dtype) { return dtype == AA_DTYPE_F32 ? 4 : 2; }
 inline char* at(void* p, int32_t dtype, int64_t i) { return static_cast<char*>(p) + i * dtype_bytes(dtype); }

@@ -59,22 +59,25 @@ AA_INLINE void with_elements(const void* x, int32_t dtype, int64_t begin, int64_
   }
 }
 
-// Starts to fetch the elements [begin, begin + n), which may lie outside of the array. The second pass over a group works
-// in the caches and leaves memory idle: it is the time to fetch the next group.
-AA_INLINE void fetch_block(const void* x, int32_t dtype, int64_t begin, int64_t n) {
-  const char* from = static_cast<const char*>(x) + begin * bytes_of(dtype);
-  for (int64_t i = 0; i < n * bytes_of(dtype); i += 64) prefetch(from + i);
-}
-// Groups beyond this size (elements) are not fetched ahead: they would drive each other out of the caches.
-inline constexpr int64_t kFetchedGroup = 32768;
 // Groups whose scales are found before the first of them is written: so many that they stay in the first-level cache.
 inline constexpr int64_t kMostScaled = 16;
 AA_INLINE int64_t groups_at_once(int64_t group_size) {
   const int64_t fitting = 2048 / group_size;
   return fitting < 1 ? 1 : smaller(fitting, kMostScaled);
 }
-// The distance (elements) from the elements that are written to those that are fetched.
-AA_INLINE int64_t fetch_distance(int64_t group_size) { return groups_at_once(group_size) * group_size; }
+
+// Groups beyond this size (elements) are not fetched ahead: they would drive each other out of the caches.
+inline constexpr int64_t kFetchedGroup = 32768;
+// Where the processor fetches by itself, it does so well enough while what is written is at most this (bytes).
+inline constexpr int64_t kFetchedAlone = 4096;
+// While the elements [begin, begin + n) are written, starts to fetch those that take their place when the next scales are
+// found; they may lie outside of the array. That second pass over a group works in the caches and leaves memory idle.
+AA_INLINE void fetch_next(const void* x, int32_t dtype, int64_t begin, int64_t n, int64_t group_size) {
+  const int64_t item = bytes_of(dtype), distance = groups_at_once(group_size) * group_size;
+  if (group_size > kFetchedGroup || (fetches_best_alone && distance * item <= kFetchedAlone)) return;
+  const char* from = static_cast<const char*>(x) + (begin + distance) * item;
+  for (int64_t i = 0; i < n * item; i += 64) prefetch(from + i);
+}
 
 // n floats, none of them denormal, as another dtype, to a buffer with room for padded(n). Returns where the elements are.
 AA_ONCE inline const void* narrow_block(const float* x, int64_t n, int32_t dtype, void* buffer) {

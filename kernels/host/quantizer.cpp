@@ -256,9 +256,7 @@ struct Job {
     alignas(64) uint8_t packed[kBlock / 2];
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = smaller(kBlock, end - i);
-      if (source.x && group_size <= kFetchedGroup) {
-        fetch_block(source.x, source.dtype, i + fetch_distance(group_size), n);
-      }
+      if (source.x) fetch_next(source.x, source.dtype, i, n, group_size);
       if (s.finite && source.lies_dense()) {
         with_elements(source.x, source.dtype, i, n, buffer,
                       [&](const auto* x) { quantize_block(x, padded(n), s, draw(random, i, n, words), integers); });

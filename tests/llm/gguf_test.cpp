@@ -443,6 +443,15 @@ TEST(Gguf, SplitFiles) {
   expect_contains(checkpoint_error([&] { open_gguf(first); }), "in an earlier part");
   dir.write("m-00002-of-00002.gguf", part(0, 2, "b"));
   expect_contains(checkpoint_error([&] { open_gguf(first); }), "split.no");
+  dir.write("m-00002-of-00002.gguf", part(1, 3, "b"));
+  expect_contains(checkpoint_error([&] { open_gguf(first); }), "is 3; the first part has 2");
+  GgufWriter more;
+  more.add("split.no", 1u);
+  more.add("split.count", 2u);
+  more.add_tensor("b", {1}, 0, "1234");
+  more.add_tensor("c", {1}, 0, "1234");
+  dir.write("m-00002-of-00002.gguf", more.file());
+  expect_contains(checkpoint_error([&] { open_gguf(first); }), "split.tensors.count");
   std::filesystem::remove(second);
   expect_contains(checkpoint_error([&] { open_gguf(first); }), "m-00002-of-00002.gguf");
   expect_contains(checkpoint_error([&] { open_gguf(dir.write("m.gguf", part(0, 2, "a"))); }), "-00001-of-00002.gguf");

@@ -80,7 +80,8 @@ constexpr const char* gptq_settings =
 // A reference model whose layers' matrices are random numbers in GPTQ's layout, and one with what those decode to, in
 // fp16. `order`: the columns of the groups are shuffled.
 void make_gptq_models(const TestDirectory& dir, const std::string& directory, bool order,
-                      const std::function<void(TensorData&)>& change = {}) {
+                      const std::function<void(TensorData&)>& change = {},
+                      const std::string& settings = gptq_settings) {
   std::mt19937 random(5);
   const Checkpoint checkpoint = Checkpoint::open(directory);
   std::vector<TensorData> packed, plain;
@@ -122,7 +123,7 @@ void make_gptq_models(const TestDirectory& dir, const std::string& directory, bo
     const fs::path to = dir.path() / name;
     fs::create_directories(to);
     write_model(to, name == std::string("packed") ? packed : plain);
-    write_config(to, directory, name == std::string("packed") ? gptq_settings : "");
+    write_config(to, directory, name == std::string("packed") ? settings : "");
   }
 }
 
@@ -198,11 +199,61 @@ TEST(PackedMatrices, BadTensorsAreRefusedByName) {
   refused("is missing", "scales", [](TensorData& data) { data.spec.name += "_"; });
   refused("is float32; expected int32", "qzeros", [](TensorData& data) { data.spec.dtype = DType::F32; });
   refused("'model.layers.1.mlp.up_proj.weight' is missing", "qweight", [](TensorData& data) { data.spec.name += "_"; });
+  // Settings that are not those of the tensors.
+  const auto lies = [&](std::string_view part, const std::string& settings, bool keeps_order) {
+    const TestDirectory dir;
+    make_gptq_models(
+        dir, directory, false,
+        [&](TensorData& data) {
+          if (!data.spec.name.ends_with("g_idx")) return;
+          if (keeps_order) std::ranges::fill(data.bytes, '\0');
+          if (!keeps_order) data.spec.name += "_";
+        },
+        settings);
+    expect_contains(checkpoint_error([&] { Model::load((dir.path() / "packed").string()); }), part);
+  };
+  const std::string reordered = R"({"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": true})";
+  lies("g_idx\" (gptq): is missing; expected the group of each of", reordered, false);
+  lies("g_idx\" (gptq): was never set; expected", reordered, true);
+  lies("expected a multiple of 40, the group, or", R"({"quant_method": "gptq", "bits": 4, "group_size": 40})", false);
   // A plain directory that says it is quantized.
   const TestDirectory dir;
   fs::copy_file(directory + "/model.safetensors", dir.path() / "model.safetensors");
   write_config(dir.path(), directory, gptq_settings);
   expect_contains(checkpoint_error([&] { Model::load(dir.path().string()); }), "have no tensors of that kind");
+}
+
+// Four rows of 64 integers of 4 bits in two groups, in the layout of compressed-tensors.
+TEST(PackedMatrices, OrdersAndZeroPointsThatSettingsContradictAreRefused) {
+  const auto error_of = [](const std::string& weights, const std::vector<uint32_t>& zeros) {
+    const std::string json =
+        R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"g":
+        {"targets": ["Linear"], "weights": {"num_bits": 4, "strategy": "group", "group_size": 32)" +
+        weights + "}}}}";
+    const TestDirectory dir;
+    std::vector<TensorData> tensors = {
+        {{"m.weight_packed", DType::I32, {4, 8}}, bytes_of_numbers(std::vector<uint32_t>(32, 0x9a8b7c6du))},
+        {{"m.weight_scale", DType::F32, {4, 2}}, bytes_of_numbers(std::vector<float>(8, 0.5F))}};
+    if (!zeros.empty()) tensors.push_back({{"m.weight_zero_point", DType::I32, {1, 2}}, bytes_of_numbers(zeros)});
+    write_model(dir.path(), tensors);
+    const Checkpoint checkpoint = Checkpoint::open(dir.path());
+    try {
+      PackedMatrix::find(checkpoint, "m", *quantization(json), 4, 64)->read(checkpoint);
+    } catch (const CheckpointError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(error_of("", {}), "");
+  EXPECT_EQ(error_of("", {0, 0}), "");
+  EXPECT_EQ(error_of("", {0x8888u, 0x8888u}), "");
+  expect_contains(error_of("", {0x8888u, 0x8878u}), "m.weight_zero_point\" (compressed-tensors): zero point 3 is 7");
+  EXPECT_EQ(error_of(R"(, "symmetric": false)", {0x8888u, 0x8878u}), "");
+  EXPECT_EQ(error_of(R"(, "actorder": "weight")", {}), "");
+  for (const char* order : {"group", "dynamic"}) {
+    const std::string error = error_of(R"(, "actorder": ")" + std::string(order) + "\"", {});
+    expect_contains(error, "m.weight_g_idx\" (compressed-tensors): is missing; expected the group of each of the 64");
+  }
 }
 
 TEST(PackedMatrices, SettingsThatMayChangeTheWeightsAreRefusedByName) {

@@ -203,8 +203,8 @@ void PackedMatrix::find_compressed(const Checkpoint& checkpoint) {
     set_scales(scales, groups_, 1);
   }
   zeros_ = part(checkpoint, "weight_zero_point");
-  if (how_.symmetric) {
-    zeros_.view = nullptr;
+  if (how_.symmetric && zeros_.view == nullptr) {
+    // The middle of the range is zero.
   } else if (packed) {
     expect(zeros_, {DType::I32}, {divided_up(rows_ * how_.bits, 32), groups_});
   } else if (whole) {
@@ -330,9 +330,9 @@ std::unique_ptr<PackedValues> PackedMatrix::read_scales(const Checkpoint& checkp
       how_.kind == Kind::Int8 || how_.kind == Kind::Float8 || how_.kind == Kind::MxFloat4 ? 0 : 1 << (how_.bits - 1);
   out->group_of_.resize(static_cast<size_t>(columns_));
   for (int64_t k = 0; k < columns_; ++k) out->group_of_[static_cast<size_t>(k)] = static_cast<int32_t>(k / group_);
+  bool any = false;
   if (order_.view != nullptr) {
     const std::vector<std::byte> order = read_all(checkpoint, *order_.view);
-    bool any = false;
     std::vector<int32_t> groups(out->group_of_.size());
     for (size_t k = 0; k < groups.size(); ++k) {
       groups[k] = number_at<int32_t>(order, k);
@@ -346,6 +346,15 @@ std::unique_ptr<PackedValues> PackedMatrix::read_scales(const Checkpoint& checkp
       }
     }
     if (any) out->group_of_ = std::move(groups);
+  }
+  if (!any && how_.has_order && groups_ > 1) {
+    fail(order_.name, std::string(order_.view == nullptr ? "is missing" : "was never set") +
+                          "; expected the group of each of the " + std::to_string(columns_) +
+                          " inputs, since quantization_config says that they were reordered (desc_act or actorder)");
+  }
+  if (!any && how_.kind == Kind::Gptq && columns_ % group_ != 0) {
+    fail(values_.name, "has rows of " + std::to_string(columns_) + " values; expected a multiple of " +
+                           std::to_string(group_) + ", the group, or the group of each of them (g_idx)");
   }
   if (zeros_.view == nullptr) return out;
   const std::vector<std::byte> zeros = read_all(checkpoint, *zeros_.view);
@@ -384,6 +393,16 @@ std::unique_ptr<PackedValues> PackedMatrix::read_scales(const Checkpoint& checkp
   }
   if (how_.kind == Kind::Gptq && how_.zeros_less_one && !as_stored) {
     for (int16_t& zero : out->zeros_) zero = static_cast<int16_t>((zero + 1) & mask);
+  }
+  if (how_.symmetric && (how_.kind == Kind::Packed || how_.kind == Kind::Int8)) {
+    const bool unset = std::ranges::all_of(zeros, [](std::byte byte) { return byte == std::byte{0}; });
+    for (size_t i = 0; !unset && i < out->zeros_.size(); ++i) {
+      if (out->zeros_[i] == out->middle_) continue;
+      fail(zeros_.name, "zero point " + std::to_string(i) + " is " + std::to_string(out->zeros_[i]) +
+                            ", and quantization_config says that the weights are symmetric; expected " +
+                            std::to_string(out->middle_) + ", or no such tensor");
+    }
+    out->zeros_.clear();
   }
   return out;
 }

@@ -91,6 +91,7 @@ void read_gptq(const JsonRef& object, WeightQuantization& out) {
   read_bits(object, "bits", {2, 4, 8}, out);
   out.group = read_group(object);
   out.symmetric = read_flag(object, "sym", true);
+  out.has_order = read_flag(object, "desc_act", false);
   const std::string format = text_of(object, "checkpoint_format", "gptq");
   if (format != "gptq" && format != "gptq_v2") object.at("checkpoint_format").fail("\"gptq\" or \"gptq_v2\"");
   out.zeros_less_one = format == "gptq";
@@ -157,11 +158,12 @@ void read_compressed_weights(const JsonRef& weights, const std::string& format, 
   if (order != "group" && order != "weight" && order != "static" && order != "dynamic") {
     weights.at("actorder").fail("\"group\", \"weight\", \"static\", \"dynamic\" or null");
   }
+  out.has_order = order == "group" || order == "dynamic";  // the others leave the inputs in their groups
 }
 
 bool same(const WeightQuantization& a, const WeightQuantization& b) {
   return a.kind == b.kind && a.bits == b.bits && a.group == b.group && a.symmetric == b.symmetric &&
-         a.block_rows == b.block_rows && a.block_columns == b.block_columns;
+         a.has_order == b.has_order && a.block_rows == b.block_rows && a.block_columns == b.block_columns;
 }
 
 void read_compressed(const JsonRef& object, WeightQuantization& out, std::vector<std::string>& notes) {

@@ -24,6 +24,7 @@ struct WeightQuantization {
   int bits = 4;
   int64_t group = 0;            // inputs that share a scale; 0: all of a row
   bool symmetric = true;        // zero is in the middle, and compressed-tensors stores none
+  bool has_order = false;       // a tensor says which group each input is in (act-order)
   bool zeros_less_one = false;  // GPTQ's first version stores zero points minus one
   // The outputs and inputs that share a scale, for Float8 with blocks; 0: there is a scale for each row or for all.
   int64_t block_rows = 0;

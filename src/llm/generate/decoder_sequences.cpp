@@ -1,4 +1,4 @@
-// Implements what a decoder keeps for each sequence: its keys and values, frequencies and adapter.
+// Implements what a decoder keeps for each sequence: its keys and values, and frequencies.
 #include <algorithm>
 #include <cstddef>
 #include <vector>
@@ -19,35 +19,8 @@ std::vector<Tensor> DecoderStep::caches() const {
   return all;
 }
 
-bool DecoderStep::set_adapters(std::span<const int32_t> adapters) {
-  if (!adapter_columns_) return false;
-  const bool before = adapting_;
-  adapting_ = false;
-  const int64_t rank = adapter_columns_.size(1);
-  std::vector<float> columns(static_cast<size_t>(adapter_columns_.numel()), 0.0f);
-  for (size_t i = 0; i < adapters.size(); ++i) {
-    if (adapters[i] < 0) continue;
-    adapting_ = true;
-    const Slice& of = model_->adapter_ranks()[static_cast<size_t>(adapters[i])];
-    const auto row = columns.begin() + static_cast<ptrdiff_t>(i) * rank;
-    std::fill(row + of.begin, row + of.end, 1.0f);
-  }
-  adapter_columns_.copy_from(Tensor::from_host(columns.data(), adapter_columns_.shape(), DType::F32));
-  return adapting_ != before;
-}
-
-// A row of the batch takes the columns of its own adapter; those of the others are multiplied by 0, so that one product
-// serves rows with different adapters.
-void DecoderStep::add_adapters(const Tensor& out, const Tensor& x, const LowRank& factors) {
-  if (!adapting_ || !factors.a) return;
-  const Views& views = views_[current_];
-  ops_->linear(views.low_rank, x, factors.a);
-  ops_->gated_activation(views.chosen_rank, views.adapter_columns, views.low_rank, ops::Activation::Relu);
-  ops_->linear(out, views.chosen_rank, factors.b, {}, out);
-}
-
 void DecoderStep::copy_sequence(int32_t from, int32_t to, int64_t begin, int64_t end) {
-  if (adapter_columns_) adapter_columns_.select(0, to).copy_from(adapter_columns_.select(0, from));
+  products_.copy_sequence(from, to);
   if (dynamic_rope_) {
     longest_[static_cast<size_t>(to)] = longest_[static_cast<size_t>(from)];
     inv_freq_views_[static_cast<size_t>(to)].copy_from(inv_freq_views_[static_cast<size_t>(from)]);

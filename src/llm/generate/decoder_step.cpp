@@ -41,20 +41,16 @@ void check_quantized_cache(const Model& model, const ops::Inference& ops) {
 
 }  // namespace
 
-Tensor rows_as(const Tensor& storage, int64_t tokens, DType dtype) {
-  if (dtype == storage.dtype()) return storage.slice(0, 0, tokens);
-  const int64_t width = storage.size(1);
-  const std::array<int64_t, 2> strides = {width, 1};
-  return Tensor(storage.storage(), dtype, {tokens, width}, strides);
-}
-
 DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, int64_t context, int64_t max_tokens,
                          CacheType cache)
-    : model_(std::move(model)), group_(model_->group().get()), max_tokens_(max_tokens) {
+    : model_(std::move(model)),
+      group_(model_->group().get()),
+      ops_(model_->accelerator().create_op_builder("InferenceBuilder")->load_as<ops::Inference>()),
+      products_(*ops_, *model_, sequences, max_tokens),
+      max_tokens_(max_tokens) {
   const ModelConfig& config = model_->config();
   const ModelShard& shard = model_->shard();
   const Device device = model_->device();
-  ops_ = model_->accelerator().create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
 
   dynamic_rope_ = config.rope.type == RopeType::Dynamic || config.rope.type == RopeType::Longrope;
   const std::vector<float> inv_freq = rope_inv_freq(config).inv_freq;
@@ -86,15 +82,14 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
     slopes_.copy_from(
         Tensor::from_host(slopes.data() + shard.query_heads.begin, {shard.query_heads.size()}, DType::F32));
   }
+  int64_t window_half = 0;
   if (config.window_rope) {
     ModelConfig windows = config;
     windows.rope = *config.window_rope;
     const std::vector<float> frequencies = rope_inv_freq(windows).inv_freq;
-    const auto count = static_cast<int64_t>(frequencies.size());
-    window_inv_freq_ = Tensor::empty({count}, DType::F32, device);
-    window_inv_freq_.copy_from(Tensor::from_host(frequencies.data(), {count}, DType::F32));
-    storage_.window_cos = Tensor::empty({max_tokens, count}, DType::F32, device);
-    storage_.window_sin = Tensor::empty({max_tokens, count}, DType::F32, device);
+    window_half = static_cast<int64_t>(frequencies.size());
+    window_inv_freq_ = Tensor::empty({window_half}, DType::F32, device);
+    window_inv_freq_.copy_from(Tensor::from_host(frequencies.data(), {window_half}, DType::F32));
   }
 
   if (cache != CacheType::Model) {
@@ -109,93 +104,18 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
     value_cache_.push_back(Tensor::empty(cache_shape, cache_dtype, device));
   }
 
-  const auto scratch = [&](int64_t width) { return Tensor::empty({max_tokens, width}, DType::F32, device); };
-  storage_.hidden = group_ ? group_->shared_tensor({max_tokens, config.hidden_size}, DType::F32, device)
-                           : scratch(config.hidden_size);
-  chosen_ = scratch(config.hidden_size);
-  storage_.q3 = scratch(shard.query_heads.size() * config.head_dim);
-  storage_.attended = scratch(shard.query_heads.size() * config.head_dim);
-  storage_.gated = scratch(shard.intermediate.size());
-  if (!plain_) {
-    storage_.branch = group_ ? group_->shared_tensor({max_tokens, config.hidden_size}, DType::F32, device)
-                             : scratch(config.hidden_size);
-  }
-  if (!model_->adapters().empty()) {
-    const int64_t rank = model_->adapter_ranks().back().end;
-    adapter_columns_ = Tensor::zeros({sequences, rank}, DType::F32, device);
-    storage_.adapter_columns = scratch(rank);
-    storage_.low_rank = scratch(rank);
-    storage_.chosen_rank = scratch(rank);
-  }
-  if (!plain_ || !model_->quantized_formats().empty() || cache_format_ != 0 || adapter_columns_) {
-    storage_.normed = scratch(config.hidden_size);
-    storage_.k = scratch(shard.kv_heads.size() * config.head_dim);
-    storage_.v = scratch(shard.kv_heads.size() * config.head_dim);
-    storage_.gate = scratch(shard.intermediate.size());
-    storage_.up = scratch(shard.intermediate.size());
-  }
-  if (const LatentConfig& latent = config.latent; latent.rank > 0) {
-    const int64_t heads = shard.query_heads.size();
-    if (latent.query_rank > 0) storage_.q_latent = scratch(latent.query_rank);
-    if (latent.query_rank > 0) storage_.q_normed = scratch(latent.query_rank);
-    storage_.kv_latent = scratch(latent.rank + latent.rotated);
-    storage_.kv_normed = scratch(latent.rank);
-    storage_.kv = scratch(heads * (latent.plain + latent.value));
-    storage_.values = scratch(heads * latent.value);
-    storage_.v.fill(0);  // what follows a head's value stays zero
-  }
-  storage_.cos = scratch(rotary_half);
-  storage_.sin = scratch(rotary_half);
-}
-
-DecoderStep::Views DecoderStep::make_views(int64_t tokens) const {
-  const int64_t heads = model_->shard().query_heads.size();
-  const int64_t head_dim = model_->config().head_dim;
-  const auto rows = [tokens](const Tensor& storage) { return storage.slice(0, 0, tokens); };
-  Views views;
-  views.tokens = tokens;
-  views.hidden = rows(storage_.hidden);
-  const DType product = model_->product_dtype();
-  views.q3 = rows(storage_.q3).view({tokens, heads, head_dim});
-  views.attended = rows_as(storage_.attended, tokens, product);
-  views.gated = rows_as(storage_.gated, tokens, product);
-  views.cos = rows(storage_.cos);
-  views.sin = rows(storage_.sin);
-  if (storage_.branch) views.branch = rows(storage_.branch);
-  if (adapter_columns_) {
-    views.adapter_columns = rows(storage_.adapter_columns);
-    views.low_rank = rows(storage_.low_rank);
-    views.chosen_rank = rows_as(storage_.chosen_rank, tokens, product);
-  }
-  if (storage_.window_cos) {
-    views.window_cos = rows(storage_.window_cos);
-    views.window_sin = rows(storage_.window_sin);
-  }
-  if (storage_.normed) {
-    views.normed = rows_as(storage_.normed, tokens, product);
-    views.k = rows(storage_.k);
-    views.v = rows(storage_.v);
-    views.gate = rows(storage_.gate);
-    views.up = rows(storage_.up);
-  }
-  if (storage_.kv) {
-    if (storage_.q_latent) views.q_latent = rows(storage_.q_latent);
-    if (storage_.q_latent) views.q_normed = rows_as(storage_.q_normed, tokens, product);
-    views.kv_latent = rows(storage_.kv_latent);
-    views.kv_normed = rows_as(storage_.kv_normed, tokens, product);
-    views.kv = rows(storage_.kv);
-    views.values = rows_as(storage_.values, tokens, product);
-  }
-  views.attended3 = views.attended.view({tokens, heads, head_dim});
-  return views;
+  const bool splits = !plain_ || !model_->quantized_formats().empty() || cache_format_ != 0 || products_.has_adapters();
+  storage_ = StepTensors(*model_, max_tokens, rotary_half, window_half, splits);
+  chosen_ = Tensor::empty({max_tokens, config.hidden_size}, DType::F32, device);
 }
 
 void DecoderStep::prepare(int64_t tokens) {
+  products_.prepare(tokens);
   for (current_ = 0; current_ < views_.size(); ++current_) {
     if (views_[current_].tokens == tokens) return;
   }
   if (views_.size() == kept_views) views_.erase(views_.begin());
-  views_.push_back(make_views(tokens));
+  views_.push_back(storage_.rows(*model_, tokens));
   current_ = views_.size() - 1;
 }
 
@@ -203,7 +123,7 @@ void DecoderStep::forward(const StepInput& input, std::span<const SequenceRange>
   between_ = between ? &between : nullptr;
   prepare(input.ids.numel());
   const ModelWeights& weights = model_->weights();
-  if (adapting_) ops_->embedding(views_[current_].adapter_columns, adapter_columns_, input.sequence);
+  products_.begin_step(input.sequence);
   embed(input);
   set_rotations(input, ranges);
   for (size_t i = 0; i < weights.layers.size(); ++i) {
@@ -219,7 +139,7 @@ void DecoderStep::forward(const StepInput& input, std::span<const SequenceRange>
 void DecoderStep::set_rotations(const StepInput& input, std::span<const SequenceRange> ranges) {
   const ModelConfig& config = model_->config();
   if (config.positions != Positions::Rope) return;
-  const Views& views = views_[current_];
+  const StepTensors& views = views_[current_];
   const float rope_scale = config.rope.attention_factor;
   if (config.window_rope) {
     ops_->rope_table(views.window_cos, views.window_sin, window_inv_freq_, input.positions,
@@ -237,7 +157,7 @@ void DecoderStep::set_rotations(const StepInput& input, std::span<const Sequence
 }
 
 void DecoderStep::embed(const StepInput& input) {
-  const Views& views = views_[current_];
+  const StepTensors& views = views_[current_];
   const Tensor& hidden = views.hidden;
   const Tensor& ids = input.ids;
   const ModelWeights& weights = model_->weights();
@@ -267,22 +187,15 @@ void DecoderStep::embed(const StepInput& input) {
   if (weights.embedding_norm) norm(hidden, hidden, weights.embedding_norm, weights.embedding_norm_bias);
 }
 
-void DecoderStep::product(const Tensor& out, const Tensor& x, const Tensor& w, aa_block_format format,
-                          const Tensor& bias, const Tensor& residual) {
-  weight_product(*ops_, *model_, out, x, w, format, bias, residual);
-}
-
-void DecoderStep::add_product(const Product& last) {
+void DecoderStep::add_product(const MatrixProduct& last) {
   const Tensor& hidden = views_[current_].hidden;
   if (!group_) {
-    product(hidden, last.x, last.w, last.format, last.bias, hidden);
-    add_adapters(hidden, last.x, last.adapters);
+    products_.run(hidden, last, hidden);
     return;
   }
   const bool has_residual = model_->shard().rank == 0;
   if (last.w) {
-    product(hidden, last.x, last.w, last.format, last.bias, has_residual ? hidden : Tensor());
-    add_adapters(hidden, last.x, last.adapters);
+    products_.run(hidden, last, has_residual ? hidden : Tensor());
   } else if (!has_residual) {
     hidden.fill(0);
   }
@@ -291,14 +204,14 @@ void DecoderStep::add_product(const Product& last) {
 
 void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const StepInput& input) {
   const ModelConfig& config = model_->config();
-  const Views& views = views_[current_];
+  const StepTensors& views = views_[current_];
   if (!layer.q) {
     const Tensor none;
     add_product({none, none, {}, none, {}});
     return;
   }
   const ops::CacheSlots cache = {key_cache_[index], value_cache_[index], input.sequence, input.positions};
-  if (adapting_ || layer.formats.q != 0 || layer.formats.k != 0 || layer.formats.v != 0 || cache_format_ != 0) {
+  if (adapting() || layer.formats.q != 0 || layer.formats.k != 0 || layer.formats.v != 0 || cache_format_ != 0) {
     ops_->rms_norm(views.normed, views.hidden, layer.input_norm, config.rms_norm_eps);
     queries_keys_values(views.normed, layer, index, cache);
   } else {
@@ -314,7 +227,7 @@ void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const
 void DecoderStep::queries_keys_values(const Tensor& x, const LayerWeights& layer, size_t index,
                                       const ops::CacheSlots& cache) {
   const ModelConfig& config = model_->config();
-  const Views& views = views_[current_];
+  const StepTensors& views = views_[current_];
   const int64_t tokens = views.tokens, heads = views.q3.size(1), size = views.q3.size(2);
   const int64_t kv_heads = cache.keys.size(1);
   const Tensor q = views.q3.view({tokens, heads * size});
@@ -322,14 +235,14 @@ void DecoderStep::queries_keys_values(const Tensor& x, const LayerWeights& layer
     const std::array<ops::LinearPart, 3> parts = {
         {{q, layer.q, layer.q_bias}, {views.k, layer.k, layer.k_bias}, {views.v, layer.v, layer.v_bias}}};
     ops_->linear_multi(x, parts);
+    products_.add_adapters(q, x, layer.adapters.q);
+    products_.add_adapters(views.k, x, layer.adapters.k);
+    products_.add_adapters(views.v, x, layer.adapters.v);
   } else {
-    product(q, x, layer.q, layer.formats.q, layer.q_bias);
-    product(views.k, x, layer.k, layer.formats.k, layer.k_bias);
-    product(views.v, x, layer.v, layer.formats.v, layer.v_bias);
+    products_.run(q, {x, layer.q, layer.formats.q, layer.q_bias, layer.adapters.q});
+    products_.run(views.k, {x, layer.k, layer.formats.k, layer.k_bias, layer.adapters.k});
+    products_.run(views.v, {x, layer.v, layer.formats.v, layer.v_bias, layer.adapters.v});
   }
-  add_adapters(q, x, layer.adapters.q);
-  add_adapters(views.k, x, layer.adapters.k);
-  add_adapters(views.v, x, layer.adapters.v);
   const Tensor k3 = views.k.view({tokens, kv_heads, size});
   if (layer.q_norm) norm_heads(views.q3, layer.q_norm, layer.q_norm_bias);
   if (layer.k_norm) norm_heads(k3, layer.k_norm, layer.k_norm_bias);
@@ -351,7 +264,7 @@ void DecoderStep::write_cache(const ops::CacheSlots& cache, const Tensor& k, con
 }
 
 void DecoderStep::attend_cache(size_t index, const StepInput& input, float scale, float softcap) {
-  const Views& views = views_[current_];
+  const StepTensors& views = views_[current_];
   const auto window = static_cast<int>(model_->config().window_of_layer(static_cast<int64_t>(index)));
   const Tensor &keys = key_cache_[index], &values = value_cache_[index];
   const Tensor& sinks = model_->weights().layers[index].sinks;
@@ -367,19 +280,19 @@ void DecoderStep::attend_cache(size_t index, const StepInput& input, float scale
 void DecoderStep::latent_queries_keys_values(const Tensor& x, const LayerWeights& layer, const ops::CacheSlots& cache) {
   constexpr float eps = 1e-6f;  // of these norms, whatever the model's is
   const LatentConfig& latent = model_->config().latent;
-  const Views& views = views_[current_];
+  const StepTensors& views = views_[current_];
   const int64_t tokens = views.tokens, heads = views.q3.size(1), size = views.q3.size(2), plain = latent.plain;
   const Tensor q = views.q3.view({tokens, heads * size});
   if (layer.q_a) {
-    product(views.q_latent, x, layer.q_a, layer.formats.q_a, layer.q_a_bias);
+    products_.run(views.q_latent, {x, layer.q_a, layer.formats.q_a, layer.q_a_bias, {}});
     ops_->rms_norm(views.q_normed, views.q_latent, layer.q_a_norm, eps);
-    product(q, views.q_normed, layer.q, layer.formats.q, {});
+    products_.run(q, {views.q_normed, layer.q, layer.formats.q, {}, {}});
   } else {
-    product(q, x, layer.q, layer.formats.q, {});
+    products_.run(q, {x, layer.q, layer.formats.q, {}, {}});
   }
-  product(views.kv_latent, x, layer.kv_a, layer.formats.kv_a, layer.kv_a_bias);
+  products_.run(views.kv_latent, {x, layer.kv_a, layer.formats.kv_a, layer.kv_a_bias, {}});
   ops_->rms_norm(views.kv_normed, views.kv_latent.slice(1, 0, latent.rank), layer.kv_a_norm, eps);
-  product(views.kv, views.kv_normed, layer.kv_b, layer.formats.kv_b, {});
+  products_.run(views.kv, {views.kv_normed, layer.kv_b, layer.formats.kv_b, {}, {}});
 
   const int64_t width = latent.rank + latent.rotated;
   const Tensor rotated = views.kv_latent.view({tokens, 1, width}).slice(2, latent.rank, width);
@@ -432,7 +345,7 @@ bool DecoderStep::attend(const Tensor& x, const LayerWeights& layer, size_t inde
     queries_keys_values(x, layer, index, cache);
   }
   attend_cache(index, input, config.scale_of_layer(number), config.attention_softcap);
-  const Views& views = views_[current_];
+  const StepTensors& views = views_[current_];
   if (const int64_t value = config.latent.value; layer.kv_b) {
     ops_->copy(views.values.view({views.tokens, views.attended3.size(1), value}), views.attended3.slice(2, 0, value));
   }
@@ -442,10 +355,9 @@ bool DecoderStep::attend(const Tensor& x, const LayerWeights& layer, size_t inde
 void DecoderStep::inner_mlp(const Tensor& x, const LayerWeights& layer) {
   if (!layer.up) return;
   const ModelConfig& config = model_->config();
-  const Views& views = views_[current_];
+  const StepTensors& views = views_[current_];
   if (!config.gated) {
-    product(views.up, x, layer.up, layer.formats.up, layer.up_bias);
-    add_adapters(views.up, x, layer.adapters.up);
+    products_.run(views.up, {x, layer.up, layer.formats.up, layer.up_bias, layer.adapters.up});
     ops_->activation(views.gated, views.up, config.hidden_act);
   } else if (splits(layer)) {
     gated_products(x, layer);
@@ -455,20 +367,17 @@ void DecoderStep::inner_mlp(const Tensor& x, const LayerWeights& layer) {
 }
 
 void DecoderStep::gated_products(const Tensor& x, const LayerWeights& layer) {
-  const Views& views = views_[current_];
-  product(views.gate, x, layer.gate, layer.formats.gate, layer.gate_bias);
-  product(views.up, x, layer.up, layer.formats.up, layer.up_bias);
-  add_adapters(views.gate, x, layer.adapters.gate);
-  add_adapters(views.up, x, layer.adapters.up);
+  const StepTensors& views = views_[current_];
+  products_.run(views.gate, {x, layer.gate, layer.formats.gate, layer.gate_bias, layer.adapters.gate});
+  products_.run(views.up, {x, layer.up, layer.formats.up, layer.up_bias, layer.adapters.up});
   ops_->gated_activation(views.gated, views.gate, views.up, model_->config().hidden_act);
 }
 
-void DecoderStep::add_branch(const Product& last, const Tensor& norm_weight) {
-  const Views& views = views_[current_];
+void DecoderStep::add_branch(const MatrixProduct& last, const Tensor& norm_weight) {
+  const StepTensors& views = views_[current_];
   const float multiplier = model_->config().residual_multiplier;
   if (last.w) {
-    product(views.branch, last.x, last.w, last.format, last.bias);
-    add_adapters(views.branch, last.x, last.adapters);
+    products_.run(views.branch, last);
   } else {
     views.branch.fill(0);
   }
@@ -483,7 +392,7 @@ void DecoderStep::add_branch(const Product& last, const Tensor& norm_weight) {
 
 void DecoderStep::composed_layer(const LayerWeights& layer, size_t index, const StepInput& input) {
   const ModelConfig& config = model_->config();
-  const Views& views = views_[current_];
+  const StepTensors& views = views_[current_];
   const bool norms_input = config.norm_place == NormPlace::Before || config.norm_place == NormPlace::Both;
   const auto input_of = [&](const Tensor& weight, const Tensor& bias) {
     if (!norms_input) {
@@ -498,16 +407,16 @@ void DecoderStep::composed_layer(const LayerWeights& layer, size_t index, const 
   Tensor x = input_of(layer.input_norm, layer.input_norm_bias);
   const bool attends = attend(x, layer, index, input);
   const Tensor none{};
-  const Product attention = {layer.kv_b ? views.values : views.attended, attends ? layer.o : none, layer.formats.o,
-                             layer.o_bias, layer.adapters.o};
-  const Product mlp = {views.gated, layer.down, layer.formats.down, layer.down_bias, layer.adapters.down};
+  const MatrixProduct attention = {layer.kv_b ? views.values : views.attended, attends ? layer.o : none,
+                                   layer.formats.o, layer.o_bias, layer.adapters.o};
+  const MatrixProduct mlp = {views.gated, layer.down, layer.formats.down, layer.down_bias, layer.adapters.down};
   if (config.residual != Residual::Serial) {
     if (config.residual == Residual::ParallelTwo) x = input_of(layer.post_norm, layer.post_norm_bias);
     inner_mlp(x, layer);
     add_both(attention, mlp);
     return;
   }
-  const auto add = [&](const Product& last, const Tensor& norm_weight) {
+  const auto add = [&](const MatrixProduct& last, const Tensor& norm_weight) {
     if (norm_weight || config.residual_multiplier != 1.0f) {
       add_branch(last, norm_weight);
     } else {
@@ -528,7 +437,7 @@ void DecoderStep::composed_layer(const LayerWeights& layer, size_t index, const 
 }
 
 void DecoderStep::add_experts(const Tensor& x, size_t index) {
-  const Views& views = views_[current_];
+  const StepTensors& views = views_[current_];
   const float multiplier = model_->config().residual_multiplier;
   const Tensor& sum = multiplier == 1.0f ? views.hidden : views.branch;
   if (multiplier != 1.0f || (group_ && model_->shard().rank != 0)) sum.fill(0);
@@ -543,19 +452,17 @@ void DecoderStep::add_experts(const Tensor& x, size_t index) {
 }
 
 // A single sum over the ranks serves both.
-void DecoderStep::add_both(const Product& attention, const Product& mlp) {
+void DecoderStep::add_both(const MatrixProduct& attention, const MatrixProduct& mlp) {
   const Tensor& hidden = views_[current_].hidden;
   if (group_ && model_->shard().rank != 0) hidden.fill(0);
-  for (const Product* last : {&attention, &mlp}) {
-    if (!last->w) continue;
-    product(hidden, last->x, last->w, last->format, last->bias, hidden);
-    add_adapters(hidden, last->x, last->adapters);
+  for (const MatrixProduct* last : {&attention, &mlp}) {
+    if (last->w) products_.run(hidden, *last, hidden);
   }
   if (group_) group_->inference_all_reduce(hidden);
 }
 
 void DecoderStep::mlp_block(const LayerWeights& layer) {
-  const Views& views = views_[current_];
+  const StepTensors& views = views_[current_];
   const ModelConfig& config = model_->config();
   if (layer.gate && splits(layer)) {
     ops_->rms_norm(views.normed, views.hidden, layer.post_norm, config.rms_norm_eps);
@@ -585,7 +492,7 @@ void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
         normed = rows_as(storage_.normed, last.size(0), model_->product_dtype());
         norm(normed, last, weights.final_norm, weights.final_norm_bias);
       }
-      product(part, normed, weights.lm_head, weights.lm_head_format, weights.lm_head_bias);
+      weight_product(*ops_, *model_, part, normed, weights.lm_head, weights.lm_head_format, weights.lm_head_bias);
     } else {
       ops_->norm_linear(part, last, weights.final_norm, weights.lm_head, eps, {}, model_->product_dtype());
     }
@@ -595,7 +502,7 @@ void DecoderStep::logits(const Tensor& out, const Tensor& rows) {
 }
 
 Tensor DecoderStep::last_states(const Tensor& rows) {
-  const Views& views = views_[current_];
+  const StepTensors& views = views_[current_];
   if (!rows) return views.hidden;
   Tensor last = chosen_.slice(0, 0, rows.numel());
   ops_->embedding(last, views.hidden, rows);

@@ -17,8 +17,10 @@
 #include "anyaccel/llm/session.h"
 #include "anyaccel/ops/inference.h"
 #include "anyaccel/tensor.h"
+#include "llm/generate/adapted_products.h"
 #include "llm/generate/expert_block.h"
 #include "llm/generate/graph_cache.h"
+#include "llm/generate/step_tensors.h"
 
 namespace anyaccel::llm {
 
@@ -54,7 +56,7 @@ class DecoderStep {
   // Returns whether the host reads results of a step to go on with it, so that a captured step has work between graphs.
   bool reads_back() const noexcept { return experts_ != nullptr; }
   // Returns whether a sequence has an adapter, which adds ops to a step.
-  bool adapting() const noexcept { return adapting_; }
+  bool adapting() const noexcept { return products_.adapting(); }
 
   // Returns whether the frequencies depend on the length of the sequence ("dynamic" rope scaling and "longrope").
   bool dynamic_rope() const noexcept { return dynamic_rope_; }
@@ -62,9 +64,8 @@ class DecoderStep {
   // the frequencies of the sequence if they depend on the length. Does nothing for the other types of rope.
   void set_sequence_length(int32_t sequence, int64_t length, bool restart);
 
-  // Sets the adapter (an index in Model::adapters(), or -1) of each sequence; those that are not named have none. Returns
-  // whether a captured step is out of date, because its ops with and without adapters differ. Waits for the device.
-  bool set_adapters(std::span<const int32_t> adapters);
+  // Sets the adapter of each sequence, as AdaptedProducts does.
+  bool set_adapters(std::span<const int32_t> adapters) { return products_.set_adapters(adapters); }
 
   // Prepares the tensors of a step of `tokens` tokens, so that forward() with that many only enqueues.
   void prepare(int64_t tokens);
@@ -78,31 +79,6 @@ class DecoderStep {
   void hidden_states(const Tensor& out, const Tensor& rows);
 
  private:
-  // Views of the activation tensors for one number of tokens. The numbers of heads and I are those of this rank.
-  struct Views {
-    int64_t tokens = 0;
-    Tensor hidden;               // [T, H]
-    Tensor q3;                   // [T, heads, D]
-    Tensor attended, attended3;  // [T, heads * D] and the same as [T, heads, D]
-    Tensor gated;                // [T, I]
-    Tensor cos, sin;             // [T, R]
-    // Only for layers that are not Llama's: cos and sin of layers with a window, if they rotate differently; and the
-    // branch [T, H] that is added to the hidden state after a norm or a multiplication.
-    Tensor window_cos, window_sin;
-    Tensor branch;
-    // Only for those and for quantized weights and caches: the normalized rows [T, H], keys and values [T, heads * D], and gate
-    // and up [T, I].
-    Tensor normed, k, v, gate, up;
-    // Only for latent attention: queries of few elements [T, Q] before and after their norm, what keys and values are
-    // computed from [T, R + rotated] and its norm [T, R], keys and values [T, heads * (plain + value)], and attention's
-    // result [T, heads * value].
-    Tensor q_latent, q_normed, kv_latent, kv_normed, kv, values;
-    // Only for models with adapters, [T, R]: 1 in the columns of a token's adapter, and products of low rank before and
-    // after the multiplication with it.
-    Tensor adapter_columns, low_rank, chosen_rank;
-  };
-
-  Views make_views(int64_t tokens) const;
   void embed(const StepInput& input);
   void attention_block(const LayerWeights& layer, size_t index, const StepInput& input);
   void mlp_block(const LayerWeights& layer);
@@ -125,44 +101,33 @@ class DecoderStep {
   void gated_products(const Tensor& x, const LayerWeights& layer);
   // Computes views.gated from the normalized rows x.
   void inner_mlp(const Tensor& x, const LayerWeights& layer);
-  struct Product {
-    const Tensor& x;
-    const Tensor& w;  // empty: this rank contributes nothing
-    aa_block_format format;
-    const Tensor& bias;
-    const LowRank& adapters;
-  };
-  // out += the products of the adapters that the tokens' sequences have.
-  void add_adapters(const Tensor& out, const Tensor& x, const LowRank& factors);
   // Returns whether a layer's products are not fused with what follows, so that adapters can be added to them.
-  bool splits(const LayerWeights& layer) const { return adapting_ || layer.formats.gate != 0 || layer.formats.up != 0; }
+  bool splits(const LayerWeights& layer) const {
+    return adapting() || layer.formats.gate != 0 || layer.formats.up != 0;
+  }
   // hidden += residual_multiplier * norm(product), summed over all ranks before the norm.
-  void add_branch(const Product& product, const Tensor& norm_weight);
+  void add_branch(const MatrixProduct& product, const Tensor& norm_weight);
   // hidden += residual_multiplier * the experts' results for the normalized rows x, summed over all ranks.
   void add_experts(const Tensor& x, size_t index);
   // hidden += both products; their inputs are one norm or two norms of the same hidden state.
-  void add_both(const Product& attention, const Product& mlp);
+  void add_both(const MatrixProduct& attention, const MatrixProduct& mlp);
   // Multiplies the logits and applies the soft cap.
   void cap_logits(const Tensor& logits);
   // Returns the hidden states of the rows, before the final norm; of all tokens for an empty handle.
   Tensor last_states(const Tensor& rows);
   void set_rotations(const StepInput& input, std::span<const SequenceRange> ranges);
-  // out = x * transpose(w) + bias + residual, for weights of any format.
-  void product(const Tensor& out, const Tensor& x, const Tensor& w, aa_block_format format, const Tensor& bias,
-               const Tensor& residual = {});
   // hidden += the product, summed over all ranks.
-  void add_product(const Product& last);
+  void add_product(const MatrixProduct& last);
 
   std::shared_ptr<const Model> model_;
   comm::ProcessGroup* group_ = nullptr;  // the model's; null if there is one rank
   std::shared_ptr<ops::Inference> ops_;
+  AdaptedProducts products_;
   std::unique_ptr<ExpertBlock> experts_;  // null if no layer has experts
   int64_t max_tokens_ = 0;
   bool dynamic_rope_ = false;
   bool plain_ = true;                       // layers have Llama's structure
-  bool adapting_ = false;                   // a sequence has an adapter
   const BetweenGraphs* between_ = nullptr;  // of the step that is being captured; null otherwise
-  Tensor adapter_columns_;                  // [B, R]: 1 in the columns of a sequence's adapter
   float embedding_multiplier_ = 1.0f;
   Tensor window_inv_freq_;              // [R] of layers with a window, if they rotate differently
   Tensor slopes_;                       // [heads] of this rank, of models with ALiBi
@@ -173,10 +138,10 @@ class DecoderStep {
   // One for each layer: [B, Hk, S, D], or U8 [B, Hk, S, bytes of D elements]; none on a rank without heads.
   std::vector<Tensor> key_cache_;
   std::vector<Tensor> value_cache_;
-  Views storage_;             // for max_tokens
-  Tensor chosen_;             // [T, H]: the rows whose logits are requested
-  std::vector<Views> views_;  // for recently used numbers of tokens
-  size_t current_ = 0;        // in views_
+  StepTensors storage_;             // for max_tokens
+  Tensor chosen_;                   // [T, H]: the rows whose logits are requested
+  std::vector<StepTensors> views_;  // for recently used numbers of tokens
+  size_t current_ = 0;              // in views_
 };
 
 }  // namespace anyaccel::llm

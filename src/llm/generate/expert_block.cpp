@@ -5,6 +5,7 @@
 #include <array>
 
 #include "anyaccel/accelerator.h"
+#include "llm/generate/step_tensors.h"
 #include "llm/generate/weight_product.h"
 
 namespace anyaccel::llm {

@@ -16,8 +16,4 @@ inline void weight_product(ops::Inference& ops, const Model& model, const Tensor
   }
 }
 
-// Returns the first rows of a scratch tensor [.., width], with its memory reinterpreted as elements of a dtype that is
-// not larger.
-Tensor rows_as(const Tensor& storage, int64_t rows, DType dtype);
-
 }  // namespace anyaccel::llm

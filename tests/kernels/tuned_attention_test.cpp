@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -52,26 +51,6 @@ float rounded(Type type, float v) {
   char bytes[4];
   put(type, bytes, v);
   return widen(type, bytes);
-}
-
-class Random {
- public:
-  explicit Random(unsigned seed) : engine_(seed) {}
-  int64_t integer(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(engine_); }
-  float normal() { return std::normal_distribution<float>(0, 1)(engine_); }
-  bool chance(double p) { return std::bernoulli_distribution(p)(engine_); }
-  template <class T>
-  T pick(std::initializer_list<T> values) {
-    return values.begin()[integer(0, static_cast<int64_t>(values.size()) - 1)];
-  }
-
- private:
-  std::mt19937 engine_;
-};
-
-int seeds() {
-  const char* text = std::getenv("ANYACCEL_TEST_SEEDS");
-  return text ? std::max(1, std::atoi(text)) : 1;
 }
 
 // A tensor of three or four dimensions in an array of its own, NaN between its elements.

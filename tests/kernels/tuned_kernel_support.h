@@ -6,9 +6,13 @@
 //   const std::vector<float> result = y.read<float>();
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <initializer_list>
+#include <random>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -17,6 +21,28 @@
 #include "simulators/engine/kernel.h"
 
 namespace anyaccel::testing {
+
+// Random values of one seed.
+class Random {
+ public:
+  explicit Random(unsigned seed) : engine_(seed) {}
+  int64_t integer(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(engine_); }
+  float normal() { return std::normal_distribution<float>(0, 1)(engine_); }
+  bool chance(double p) { return std::bernoulli_distribution(p)(engine_); }
+  template <class T>
+  T pick(std::initializer_list<T> values) {
+    return values.begin()[integer(0, static_cast<int64_t>(values.size()) - 1)];
+  }
+
+ private:
+  std::mt19937 engine_;
+};
+
+// Returns how many seeds a test runs: its usual number times ANYACCEL_TEST_SEEDS.
+inline int seeds(int usual = 1) {
+  const char* text = std::getenv("ANYACCEL_TEST_SEEDS");
+  return usual * (text ? std::max(1, std::atoi(text)) : 1);
+}
 
 // Stands for an allocation of a device: bytes at an address aligned to 256.
 class DeviceArray {

@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -30,22 +28,7 @@ const char* name_of(Type type) { return type == F32 ? "f32" : type == BF16 ? "bf
 // Largest relative error of rounding to a type.
 double unit_of(Type type) { return std::ldexp(1.0, type == F32 ? -24 : type == BF16 ? -8 : -11); }
 
-class Random {
- public:
-  explicit Random(unsigned seed) : engine_(seed) {}
-  int64_t integer(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(engine_); }
-  float normal() { return std::normal_distribution<float>(0, 1)(engine_); }
-  bool chance(double p) { return std::bernoulli_distribution(p)(engine_); }
-  Type type() { return static_cast<Type>(integer(F16, F32)); }
-
- private:
-  std::mt19937 engine_;
-};
-
-int seeds(int ordinary) {
-  const char* text = std::getenv("ANYACCEL_TEST_SEEDS");
-  return ordinary * (text ? std::max(1, std::atoi(text)) : 1);
-}
+Type random_type(Random& random) { return static_cast<Type>(random.integer(F16, F32)); }
 
 // A matrix in an array of its own, NaN where it has no elements. A vector has one row.
 class Matrix {
@@ -136,12 +119,12 @@ struct Problem {
 
   Problem(Random& random, std::optional<bool> with_norm = {}) {
     m = random.chance(0.5) ? 1 : random.integer(1, AA_DECODE_ROWS);
-    w_type = random.type();
+    w_type = random_type(random);
     k = random.integer(1, random.chance(0.3) ? 700 : 80) * (16 / size_of(w_type));
-    x = Matrix(random.type(), m, k, random.integer(0, 1) * 8);
+    x = Matrix(random_type(random), m, k, random.integer(0, 1) * 8);
     x.fill(random);
     normed = with_norm ? *with_norm : random.chance(0.5);
-    if (normed && random.chance(0.8)) norm = Matrix(random.type(), 1, k).fill(random);
+    if (normed && random.chance(0.8)) norm = Matrix(random_type(random), 1, k).fill(random);
     multiprocessors = static_cast<int>(random.integer(1, 5));
     shared_limit = (random.chance(0.5) ? 99 : 227) * 1024;
     early = random.chance(0.5);
@@ -204,10 +187,10 @@ aa_decode_part part_of(Matrix& out, Matrix& w, Matrix& bias, int64_t n, int unit
           .bias_dtype = bias.type()};
 }
 Matrix random_bias(Random& random, int64_t n) {
-  return random.chance(0.5) ? Matrix(random.type(), 1, n, 0, random.integer(1, 2)).fill(random) : Matrix();
+  return random.chance(0.5) ? Matrix(random_type(random), 1, n, 0, random.integer(1, 2)).fill(random) : Matrix();
 }
 Matrix random_out(Random& random, int64_t m, int64_t n) {
-  return {random.type(), m, n, random.integer(0, 3), random.integer(1, 2)};
+  return {random_type(random), m, n, random.integer(0, 3), random.integer(1, 2)};
 }
 
 TEST(DecodeProducts, Linear) {

@@ -8,7 +8,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <random>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,17 +27,7 @@ using aa_i64 = int64_t;
 enum Type : int32_t { none_type = 0, F16 = 7, BF16 = 8, F32 = 9 };
 int64_t size_of(Type type) { return type == F32 ? 4 : 2; }
 
-class Random {
- public:
-  explicit Random(unsigned seed) : engine_(seed) {}
-  int64_t integer(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(engine_); }
-  float normal() { return std::normal_distribution<float>(0, 1)(engine_); }
-  bool chance(double p) { return std::bernoulli_distribution(p)(engine_); }
-  Type type() { return static_cast<Type>(integer(F16, F32)); }
-
- private:
-  std::mt19937 engine_;
-};
+Type random_type(Random& random) { return static_cast<Type>(random.integer(F16, F32)); }
 
 // A matrix of floats of a type whose rows lie `row` elements apart.
 class Matrix {
@@ -116,11 +105,11 @@ TEST_P(DecodeQuantized, AgreesWithDecodedWeights) {
                     std::span(values).subspan(static_cast<size_t>(i * k), static_cast<size_t>(k)));
     }
     DeviceArray w(bytes);
-    Matrix x(random.type(), m, k, 4 * random.integer(0, 2));
+    Matrix x(random_type(random), m, k, 4 * random.integer(0, 2));
     x.fill(random, m);
-    Matrix out(random.type(), m, n, random.integer(0, 3)), bias, residual;
+    Matrix out(random_type(random), m, n, random.integer(0, 3)), bias, residual;
     if (random.chance(0.5)) {
-      bias = Matrix(random.type(), 1, n, 0);
+      bias = Matrix(random_type(random), 1, n, 0);
       bias.fill(random, 1);
     }
     const bool in_place = random.chance(0.3);

@@ -14,6 +14,7 @@
 #include "llm/checkpoint/gguf_file_writer.h"
 #include "llm/family_cases.h"
 #include "llm/quantize/gguf_model_keys.h"
+#include "llm/quantizing.h"
 #include "llm/test_directory.h"
 
 namespace anyaccel::llm {
@@ -58,15 +59,7 @@ void write_tokenizer(const FamilyCase& reference) {
 std::string written(const FamilyCase& reference, const TestDirectory& dir, const std::string& type) {
   write_tokenizer(reference);
   std::string out = (dir.path() / ("model." + type + ".gguf")).string();
-  QuantizeOptions options;
-  options.type = type;
-  uint64_t last = 0;
-  options.progress = [&](uint64_t done, uint64_t total) {
-    EXPECT_LE(done, total);
-    last = done;
-  };
-  const QuantizeResult result = quantize_model(reference.directory.path(), out, options);
-  EXPECT_EQ(last, result.bytes_before);
+  quantize_with_progress(reference.directory.path(), out, type);
   return out;
 }
 

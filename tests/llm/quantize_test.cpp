@@ -19,6 +19,7 @@
 #include "llm/checkpoint/gguf_file_writer.h"
 #include "llm/gguf_writer.h"
 #include "llm/model_fixtures.h"
+#include "llm/quantizing.h"
 #include "llm/test_directory.h"
 
 namespace anyaccel::llm {
@@ -123,15 +124,7 @@ TEST(Quantize, FilesHoldTheModelsOfDirectories) {
     const std::vector<int32_t>& ids = reference.run.prompt_ids;
     for (const char* type : {"q8_0", "Q4_1"}) {
       const std::string out = (dir.path() / "out.gguf").string();
-      QuantizeOptions options;
-      options.type = type;
-      uint64_t last = 0;
-      options.progress = [&](uint64_t done, uint64_t total) {
-        EXPECT_LE(done, total);
-        last = done;
-      };
-      const QuantizeResult result = quantize_model(in, out, options);
-      EXPECT_EQ(last, result.bytes_before) << name;
+      const QuantizeResult result = quantize_with_progress(in, out, type);
       EXPECT_LT(result.bytes_after, result.bytes_before) << name;
       LoadOptions exact;
       exact.activations = Activations::F32;
@@ -163,13 +156,8 @@ TEST(Quantize, DirectoriesHoldTheModelsOfDirectories) {
     const std::vector<int32_t>& ids = reference.run.prompt_ids;
     for (const char* type : {"int8", "int4"}) {
       const std::string out = (dir.path() / (std::string(name) + type)).string();
-      QuantizeOptions options;
-      options.type = type;
-      uint64_t last = 0;
-      options.progress = [&](uint64_t done, uint64_t) { last = done; };
-      const QuantizeResult result = quantize_model(in, out, options);
+      const QuantizeResult result = quantize_with_progress(in, out, type);
       EXPECT_EQ(result.type, type);
-      EXPECT_EQ(last, result.bytes_before) << name;
       EXPECT_LT(result.bytes_after, result.bytes_before) << name;
       const bool is_int4 = std::string_view(type) == "int4";
       EXPECT_LE(result.relative_error, is_int4 ? 0.09 : 0.0065) << name;
@@ -183,6 +171,8 @@ TEST(Quantize, DirectoriesHoldTheModelsOfDirectories) {
       at_load.quantize = type;
       EXPECT_EQ(logits_of(in, ids, at_load), found) << name << " " << type;
       EXPECT_EQ(Tokenizer::load(out)->encode("a b c"), Tokenizer::load(in)->encode("a b c"));
+      QuantizeOptions options;
+      options.type = type;
       EXPECT_THROW(quantize_model(in, out, options), InvalidArgument) << "over a directory that is not empty";
       EXPECT_THROW(quantize_model(out, out + "again", options), CheckpointError) << "what is quantized already";
     }

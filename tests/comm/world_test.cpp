@@ -6,11 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <chrono>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
-#include <thread>
+#include <stdexcept>
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/comm/process_group.h"
@@ -30,6 +30,14 @@ void say(const std::string& text) {
   std::fflush(stdout);
 }
 
+// Waits until every rank has said how it ended. A rank whose process ends at once could be what the others notice first,
+// rank 0 above all, which serves the store.
+void wait_for_the_others() {
+  char byte;
+  while (::read(STDIN_FILENO, &byte, 1) < 0 && errno == EINTR) {
+  }
+}
+
 void act(const std::string& role) {
   const std::shared_ptr<ProcessGroup> group = init_process_group();
   EXPECT_EQ(world(), group);
@@ -43,8 +51,8 @@ void act(const std::string& role) {
     abort_process_group("out of paper");
     EXPECT_EQ(world(), nullptr);
     EXPECT_THROW(group->barrier(), CommunicationError);
-    // Still there: it is what it said that the others hear of.
-    ::sleep(1);
+    say("aborted");
+    wait_for_the_others();
     return;
   }
   if (role == "twice") {
@@ -80,8 +88,7 @@ TEST(Rank, Acts) {
     act(role);
   } catch (const Error& error) {
     say(std::string("error: ") + error.what());
-    // A rank that ends at once could be what the others notice first, rank 0 above all, which serves the store.
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    wait_for_the_others();
   }
 }
 
@@ -96,11 +103,18 @@ struct Ended {
 
 class Processes {
  public:
+  Processes() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no pipe");
+    held_ = FileDescriptor(ends[0]);
+    release_ = FileDescriptor(ends[1]);
+  }
   void start(Variables variables) {
     int ends[2];
     ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
     posix_spawn_file_actions_t actions;
     ::posix_spawn_file_actions_init(&actions);
+    ::posix_spawn_file_actions_adddup2(&actions, held_.get(), 0);
     ::posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
     ::posix_spawn_file_actions_adddup2(&actions, ends[1], 2);
     for (char** entry = environ; *entry; ++entry) {
@@ -125,22 +139,35 @@ class Processes {
   }
 
   std::vector<Ended> wait() {
-    std::vector<Ended> result;
+    std::vector<Ended> result(pids_.size());
+    const auto has_ended = [](const std::string& output) {
+      return output.ends_with('\n') && (output.find("error: ") != output.npos || output.find("aborted") != output.npos);
+    };
     for (size_t i = 0; i < pids_.size(); ++i) {
-      Ended ended;
-      char buffer[4096];
-      for (ssize_t count = 0; (count = ::read(pipes_[i].get(), buffer, sizeof(buffer))) > 0;) {
-        ended.output.append(buffer, static_cast<size_t>(count));
+      while (!has_ended(result[i].output) && read_more(i, result[i].output)) {
       }
-      ::waitpid(pids_[i], &ended.status, 0);
-      result.push_back(ended);
+    }
+    release_ = FileDescriptor();  // swaps, so the pipe is closed with the temporary object
+    for (size_t i = 0; i < pids_.size(); ++i) {
+      while (read_more(i, result[i].output)) {
+      }
+      ::waitpid(pids_[i], &result[i].status, 0);
     }
     return result;
   }
 
  private:
+  // Returns false at the end of the output.
+  bool read_more(size_t i, std::string& output) {
+    char buffer[4096];
+    const ssize_t count = ::read(pipes_[i].get(), buffer, sizeof(buffer));
+    if (count > 0) output.append(buffer, static_cast<size_t>(count));
+    return count > 0;
+  }
+
   std::vector<pid_t> pids_;
   std::vector<FileDescriptor> pipes_;
+  FileDescriptor held_, release_;  // what all processes have as their input, and its other end
 };
 
 std::vector<Ended> run(const std::string& role, int size, const Variables& more = {}) {

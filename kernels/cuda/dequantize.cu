@@ -1,5 +1,5 @@
-// Operands of "quantized_linear" for the products of the vendor's library (src/accelerators/cuda/ops/library_products.cpp), with
-// many rows of x: decoded weights, and x in the same dtype; bf16 where the op may round, else fp32.
+// Decodes the weights of "quantized_linear" with many rows of x, for the products of the vendor's library
+// (src/accelerators/cuda/ops/library_products.cpp): to bf16 where the op may round, else to fp32.
 #include "dialect.h"
 #include "arguments.h"
 #include "warp.h"
@@ -20,17 +20,3 @@ AA_TUNED_KERNEL(AA_NAME_BLOCK(dequantize_w), AA_DEQUANTIZE_THREADS, 4)
   }
 }
 AA_REGISTER_TUNED(AA_NAME_BLOCK(dequantize_w), AA_DEQUANTIZE_THREADS)
-
-// Rows of x [rows, K]; row_step and step in elements.
-AA_TUNED_KERNEL(AA_NAME_BLOCK(dequantize_x), AA_DEQUANTIZE_THREADS, 4)
-(AA_OUT(void) out, AA_IN(void) x, aa_dequantize d) {
-  const aa_i64 k = (AA_GROUP_ID(0) * (aa_i64)AA_DEQUANTIZE_THREADS + AA_LOCAL_ID) * AA_WIDE;
-  aa_grid_wait();
-  if (k >= d.k) return;
-  for (aa_i64 row = AA_GROUP_ID(1); row < d.rows; row += AA_GROUP_COUNT(1)) {
-    float v[AA_WIDE];
-    AA_PRAGMA_UNROLL for (int j = 0; j < AA_WIDE; ++j) v[j] = aa_load(x, d.dtype, row * d.row_step + (k + j) * d.step);
-    AA_PRAGMA_UNROLL for (int i = 0; i < AA_WIDE; i += AA_VECTOR) aa_store8(out, d.out_dtype, row * d.k + k + i, v + i);
-  }
-}
-AA_REGISTER_TUNED(AA_NAME_BLOCK(dequantize_x), AA_DEQUANTIZE_THREADS)

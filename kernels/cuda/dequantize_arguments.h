@@ -1,4 +1,4 @@
-// The struct that the kernels of dequantize.cu take by value; the host includes this too (see ../portable/arguments.h).
+// The struct that the kernels of dequantize.cu and dequantize_x.cu take by value; the host includes this too (see ../portable/arguments.h).
 #ifndef ANYACCEL_KERNELS_DEQUANTIZE_ARGUMENTS_H_
 #define ANYACCEL_KERNELS_DEQUANTIZE_ARGUMENTS_H_
 

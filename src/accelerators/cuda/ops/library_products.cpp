@@ -98,13 +98,16 @@ struct Part {
 class LibraryProducts final : public OpGroup {
  public:
   explicit LibraryProducts(DeviceState& device)
-      : device_(device), engine_(device), kernels_(device, "gated.cu", {"gated_combine", "gated_widen"}, {}) {
+      : device_(device),
+        engine_(device),
+        kernels_(device, "gated.cu", {"gated_combine", "gated_widen"}, {}),
+        converters_(device, "dequantize_x.cu", {"dequantize_x"}, {}) {
     for (const BlockFormat& format : block_formats()) {
       std::string name(format.name);
       for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-      decoders_.push_back(std::make_unique<TunedKernels>(
-          device, "dequantize.cu", std::vector<std::string>{"dequantize_w_" + name, "dequantize_x_" + name},
-          std::vector<std::string>{"-DAA_BLOCK=" + name}));
+      decoders_.push_back(std::make_unique<TunedKernels>(device, "dequantize.cu",
+                                                         std::vector<std::string>{"dequantize_w_" + name},
+                                                         std::vector<std::string>{"-DAA_BLOCK=" + name}));
     }
   }
 
@@ -293,8 +296,6 @@ class LibraryProducts final : public OpGroup {
 
   // ---- quantized_linear ----
 
-  enum Decoder : size_t { weights, inputs };
-
   // The division of a call's rows of w, which are decoded to `dtype`.
   struct Decoded {
     int32_t dtype;
@@ -381,13 +382,12 @@ class LibraryProducts final : public OpGroup {
       shape.row_step = x.strides[0];
       shape.step = x.strides[1];
       // Growing scratch memory may move it, so x is written for each piece; of most matrices there is one.
-      decoders.launch(inputs, stream.handle(), decode_shape(shape), static_cast<const void*>(piece.x.data),
-                      static_cast<const void*>(x.data), shape);
+      converters_.launch(0, stream.handle(), decode_shape(shape), static_cast<const void*>(piece.x.data),
+                         static_cast<const void*>(x.data), shape);
       shape.rows = rows;
       shape.row_step = w.strides[0];
       const void* from = static_cast<const char*>(w.data) + first * w.strides[0];
-      decoders.launch(weights, stream.handle(), decode_shape(shape), static_cast<const void*>(piece.w.data), from,
-                      shape);
+      decoders.launch(0, stream.handle(), decode_shape(shape), static_cast<const void*>(piece.w.data), from, shape);
       run_in(piece.part(), memory, stream);
     }
   }
@@ -407,7 +407,8 @@ class LibraryProducts final : public OpGroup {
   DeviceState& device_;
   ProductEngine engine_;
   TunedKernels kernels_;
-  std::vector<std::unique_ptr<TunedKernels>> decoders_;  // by the position in block_formats()
+  TunedKernels converters_;                              // of x, to the dtype of decoded weights
+  std::vector<std::unique_ptr<TunedKernels>> decoders_;  // of weights, by the position in block_formats()
   const aa_tensor none_{};
 };
 

@@ -14,21 +14,6 @@
 
 namespace anyaccel::conformance {
 
-// A driver may load code at the first fill or copy, and wait for all streams then: that must not be while one is held.
-inline void load_code(const Context& c) {
-  constexpr size_t sizes[] = {1000, 1 << 16, 1 << 20};
-  const unsigned char value = 1;
-  Memory from(c, sizes[2]);
-  Memory to(c, sizes[2]);
-  for (const size_t size : sizes) {
-    aa_status* filled = c.driver.fill_async(c.stream, from.data(), &value, 1, size);
-    if (filled) c.drop(filled);  // the case says whether it needs fills
-    c.ok(c.driver.copy_async(c.stream, to.data(), from.data(), size, AA_COPY_DEVICE_TO_DEVICE),
-         "copy_async within the device");
-  }
-  c.synchronize();
-}
-
 // Ends the case as unsupported if the driver cannot hold a stream.
 inline void needs_gates(const Context& c) {
   if (c.has(AA_CAP_SYNCHRONOUS)) c.unsupported("work is complete when the enqueuing call returns: nothing can be held");
@@ -37,7 +22,6 @@ inline void needs_gates(const Context& c) {
         "not tested: without AA_CAP_HOST_CALL no stream can be held; order.long_work_holds_its_stream tests the main "
         "rules");
   }
-  load_code(c);
 }
 
 // The same, and a second stream must be able to run meanwhile.
@@ -114,31 +98,44 @@ class Gate {
   State* state_;
 };
 
-// Returns true if a stream that must not complete does complete within a short time, which is an error; an error that
-// shows later than that is not detected. The time is 20 ms, or on a busy machine the time in which another stream
-// copies something ten times, at most half a second.
-inline bool gets_done(const Context& c, aa_stream* stream) {
-  using namespace std::chrono_literals;
-  const auto start = std::chrono::steady_clock::now();
-  const Memory memory(c, 128);
-  // If streams do not run concurrently, a stream that waits for the held one could not be destroyed.
-  std::optional<Stream> other;
-  if (c.has(AA_CAP_CONCURRENT_STREAMS)) other.emplace(c);
-  int32_t done = 0;
-  int32_t copied = 1;
-  int copies = other ? 0 : 10;
-  while (true) {
-    c.ok(c.driver.stream_query(stream, &done), "stream_query");
-    const auto passed = std::chrono::steady_clock::now() - start;
-    if (done != 0 || (passed > 20ms && copies >= 10) || passed > 500ms) return done != 0;
-    if (other && copied) {
-      c.ok(c.driver.copy_async(*other, memory.data() + 64, memory.data(), 64, AA_COPY_DEVICE_TO_DEVICE), "copy_async");
-      ++copies;
-    }
-    std::this_thread::sleep_for(1ms);
-    if (other) c.ok(c.driver.stream_query(*other, &copied), "stream_query");
+// Watches streams that must not complete. Make it before a gate is shut and destroy it after the gate was opened, because
+// making and freeing memory may wait for all work of the device.
+class Watch {
+ public:
+  explicit Watch(const Context& context) : context_(context), memory_(context, 128) {
+    // If streams do not run concurrently, a stream that waits for the held one could not be destroyed.
+    if (context.has(AA_CAP_CONCURRENT_STREAMS)) other_.emplace(context);
   }
-}
+
+  // Returns true if a stream that must not complete does complete within a short time, which is an error; an error that
+  // shows later than that is not detected. The time is 20 ms, or on a busy machine the time in which another stream
+  // copies something ten times, at most half a second.
+  bool gets_done(aa_stream* stream) {
+    using namespace std::chrono_literals;
+    const Context& c = context_;
+    const auto start = std::chrono::steady_clock::now();
+    int32_t done = 0;
+    int32_t copied = 1;
+    int copies = other_ ? 0 : 10;
+    while (true) {
+      c.ok(c.driver.stream_query(stream, &done), "stream_query");
+      const auto passed = std::chrono::steady_clock::now() - start;
+      if (done != 0 || (passed > 20ms && copies >= 10) || passed > 500ms) return done != 0;
+      if (other_ && copied) {
+        c.ok(c.driver.copy_async(*other_, memory_.data() + 64, memory_.data(), 64, AA_COPY_DEVICE_TO_DEVICE),
+             "copy_async");
+        ++copies;
+      }
+      std::this_thread::sleep_for(1ms);
+      if (other_) c.ok(c.driver.stream_query(*other_, &copied), "stream_query");
+    }
+  }
+
+ private:
+  const Context& context_;
+  Memory memory_;
+  std::optional<Stream> other_;
+};
 
 // Opens a gate from another thread a little later, while this one is inside a call that must wait. A call that does not
 // wait returns with the gate still shut.

@@ -146,10 +146,11 @@ void a_stream_waits_for_another_devices_event(const Context& c) {
   Stream held(c);
   Event event(c);
   Memory memory(c, size);
+  Watch watch(c);
   Gate gate(c, held);
   c.ok(c.driver.event_record(event, held), "event_record");
   c.ok_or_unsupported(c.driver.stream_wait_event(other.context().stream, event), "stream_wait_event");
-  const bool early = gets_done(c, other.context().stream);
+  const bool early = watch.gets_done(other.context().stream);
   gate.open();
   c.ok(c.driver.stream_synchronize(other.context().stream), "stream_synchronize");
   int32_t late = -1;
@@ -272,6 +273,8 @@ void direct_copies_run_in_order(const Context& c) {
     Event event(c);
     aa_stream* const held = on_source || by_event ? of_source : of_destination;
     aa_stream* const stream = on_source ? of_source : of_destination;
+    Memory seen(other, size);
+    Watch watch(c);
     Gate gate(on_source || by_event ? c : other, held);
     if (on_source || by_event) {
       c.ok(c.driver.copy_async(of_source, source.data(), original.data(), size, AA_COPY_DEVICE_TO_DEVICE),
@@ -283,12 +286,15 @@ void direct_copies_run_in_order(const Context& c) {
     }
     const aa_peer_copy what = copy_of(other, destination.data(), c, source.data(), size);
     c.ok(peer.copy_async(stream, &what), "peer copy_async");
-    const bool early = gets_done(c, stream);
-    const Bytes before = other.download(destination.data(), size);
+    const bool early = watch.gets_done(stream);
+    other.ok(other.driver.copy_async(other.stream, seen.data(), destination.data(), size, AA_COPY_DEVICE_TO_DEVICE),
+             "copy_async within the device");
+    other.synchronize();
     gate.open();
     c.ok(c.driver.stream_synchronize(stream), "stream_synchronize");
     c.expect(!early, std::string("a stream is done while a direct copy ") + way + " is held");
-    expect_equal(before, old_bytes, std::string("the destination of a direct copy that is held, ") + way);
+    expect_equal(other.download(seen.data(), size), old_bytes,
+                 std::string("the destination of a direct copy that is held, ") + way);
     expect_equal(other.download(destination.data(), size), new_bytes, std::string("what was copied directly ") + way);
   }
 }

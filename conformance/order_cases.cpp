@@ -68,13 +68,14 @@ void work_waits_for_what_is_before_it(const Context& c) {
   c.synchronize();
   Stream held(c);
   Stream free(c);
+  Watch watch(c);
   Gate gate(c, held);
   fill(c, held, first.data(), 3);
   copy(c, held, second.data(), first.data());
   copy(c, free, seen_first.data(), first.data());
   copy(c, free, seen.data(), second.data());
   synchronize(c, free);
-  const bool early = gets_done(c, held);
+  const bool early = watch.gets_done(held);
   gate.open();
   synchronize(c, held);
   c.expect(!early, "stream_query says that a stream is done which a host call holds");
@@ -190,6 +191,7 @@ void a_wait_keeps_its_record(const Context& c) {
   Stream waiting(c);
   Stream free(c);
   Event event(c);
+  Watch watch(c);
   Gate gate(c, held);
   fill(c, held, memory.data(), 2);
   record(c, event, held);
@@ -199,7 +201,7 @@ void a_wait_keeps_its_record(const Context& c) {
   record(c, event, free);
   synchronize(c, free);
   late.open();
-  const bool early = gets_done(c, waiting);
+  const bool early = watch.gets_done(waiting);
   gate.open();
   synchronize(c, waiting);
   c.expect(!early,
@@ -231,13 +233,14 @@ void a_wait_holds_only_its_stream(const Context& c) {
   Stream waiting(c);
   Stream free(c);
   Event event(c);
+  Watch watch(c);
   Gate gate(c, held);
   record(c, event, held);
   wait(c, waiting, event);
   fill(c, waiting, memory.data(), 1);
   fill(c, free, memory.data(), 2);
   synchronize(c, free);
-  const bool early = gets_done(c, waiting);
+  const bool early = watch.gets_done(waiting);
   gate.open();
   synchronize(c, waiting);
   c.expect(!early, "a stream that waits for a held event says that it is done");
@@ -259,6 +262,7 @@ void a_chain_of_streams_ends(const Context& c) {
     streams.push_back(std::make_unique<Stream>(c));
     events.push_back(std::make_unique<Event>(c));
   }
+  Watch watch(c);
   Gate gate(c, *streams[0]);
   fill(c, *streams[0], memory.data(), 5, piece);
   for (size_t i = 0; i < length; ++i) {
@@ -266,7 +270,7 @@ void a_chain_of_streams_ends(const Context& c) {
     copy(c, *streams[i], memory.data() + piece * (i + 1), memory.data() + piece * i, piece);
     record(c, *events[i], *streams[i]);
   }
-  int early = gets_done(c, *streams[length - 1]);
+  int early = watch.gets_done(*streams[length - 1]);
   for (size_t i = 0; i < length; ++i) early += done(c, *events[i]) || done(c, *streams[i]);
   gate.open();
   for (size_t i = length; i-- > 0;) synchronize(c, *streams[i]);
@@ -285,6 +289,7 @@ void enqueueing_does_not_wait(const Context& c) {
   fill(c, free, other.data(), 1);  // a driver may load code at the first call
   copy(c, free, memory.data(), other.data());
   synchronize(c, free);
+  Memory own(c, size);
   Gate gate(c, held);
   const auto count = [](void* user) { ++*static_cast<std::atomic<int>*>(user); };
   c.ok(c.driver.stream_host_call(held, count, &calls), "stream_host_call");
@@ -295,7 +300,6 @@ void enqueueing_does_not_wait(const Context& c) {
   for (int i = 5; i < depth; ++i) fill(c, held, memory.data(), static_cast<unsigned char>(i), 1000);
   const bool early = done(c, held) || done(c, event);
   {  // Other streams proceed, and waits for them return.
-    Memory own(c, size);
     Stream brief(c);
     Event reached(c);
     fill(c, brief, own.data(), 3);
@@ -374,6 +378,7 @@ void events_may_go_first(const Context& c) {
   Stream held(c);
   Stream waiting(c);
   Event event(c);
+  Watch watch(c);
   Gate gate(c, held);
   fill(c, held, memory.data(), 2);
   record(c, event, held);
@@ -383,7 +388,7 @@ void events_may_go_first(const Context& c) {
   // Another one in its place.
   Event next(c);
   const bool fresh = done(c, next);
-  const bool early = gets_done(c, waiting);
+  const bool early = watch.gets_done(waiting);
   gate.open();
   synchronize(c, waiting);
   c.expect(fresh, "a new event is not complete, since one that was destroyed is not");
@@ -537,13 +542,14 @@ void graphs_run_in_order(const Context& c) {
   graph.launch(held);  // a driver may load code at the first launch
   fill(c, held, second.data(), 2);
   synchronize(c, held);
+  Watch watch(c);
   Gate gate(c, held);
   fill(c, held, first.data(), 3);
   graph.launch(held);
   fill(c, held, first.data(), 4);
   copy(c, free, seen.data(), second.data());
   synchronize(c, free);
-  const bool early = gets_done(c, held);
+  const bool early = watch.gets_done(held);
   gate.open();
   synchronize(c, held);
   c.expect(!early, "a stream is done though a host call holds it before a graph");
@@ -589,6 +595,7 @@ void ops_run_in_order(const Context& c) {
     call.params = &params;
     call.params_size = sizeof(params);
   };
+  Watch watch(c);
   Gate gate(c, held);
   for (int64_t i = 1; i <= 3; ++i) {
     set(i);
@@ -598,7 +605,7 @@ void ops_run_in_order(const Context& c) {
   }
   copy(c, free, seen.data(), numbers.data(), numbers.size());
   synchronize(c, free);
-  const bool early = gets_done(c, held);
+  const bool early = watch.gets_done(held);
   gate.open();
   synchronize(c, held);
   c.expect(!early, "a stream is done though a host call holds it before ops");
@@ -622,10 +629,11 @@ void dependencies_are_seen(const Context& c) {
   c.synchronize();
   Stream held(c);
   Stream other(c);
+  Watch watch(c);
   Gate gate(c, held);
   fill(c, held, memory.data(), 2);
   copy(c, other, copied.data(), memory.data());
-  const bool early = gets_done(c, other);
+  const bool early = watch.gets_done(other);
   gate.open();
   synchronize(c, other);
   c.expect(!early, "a stream does not wait for the work of another one, though the flag says so");

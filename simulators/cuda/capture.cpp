@@ -168,6 +168,14 @@ static Result capture_launch(StreamObject& stream, const std::vector<Node>& node
 CUDA_FUNCTION(cuGraphLaunch, "cuGraphLaunch", 10000, Need::healthy, (Handle exec, Handle stream), (exec, stream)) {
   const auto object = get<GraphExec>(exec, "executable graph");
   if (object == nullptr) return kInvalidHandle;
+  bool captures = false;
+  {
+    const std::lock_guard lock(face_lock());
+    const auto target = get_stream(stream);
+    if (target == nullptr) return kInvalidHandle;
+    captures = target->capture != nullptr;
+  }
+  if (!captures) load_code(*object->context, "graph " + std::to_string(object->token));
   const std::lock_guard lock(face_lock());
   const auto target = get_stream(stream);
   if (target == nullptr) return kInvalidHandle;

@@ -36,6 +36,7 @@ struct Context : Object {
   std::vector<std::weak_ptr<StreamObject>> streams;                 // all, with those above
   std::vector<std::shared_ptr<Stream>> closing;                     // destroyed streams that still had work
   std::set<int> peers;                                              // devices whose memory it may use
+  std::set<std::string> loaded;  // kernels, and executable graphs, that were launched
 };
 
 struct StreamObject : Object, CapturingStream {
@@ -167,6 +168,12 @@ std::vector<std::shared_ptr<StreamObject>> streams_of(const Context& context);
 const Context* owner_of(const Object& object);  // null: objects of its kind belong to none
 void destroy_context(Context& context);         // what it holds
 std::shared_ptr<StreamObject> make_stream(const std::shared_ptr<Context>& context, bool blocking, int priority);
+
+// Waits for the work of all streams of a context. Wants face_lock not held.
+Result wait_for_context(Context& context);
+// Loads the code of a kernel or of an executable graph when it is first launched: waits for the work of all streams of
+// the context, unless CUDA_MODULE_LOADING is EAGER. Wants face_lock not held.
+void load_code(Context& context, const std::string& name);
 
 // Returns what is wrong with the bytes that a call names, if they are memory that the driver knows: freed, or too few.
 // `*found` is the allocation; null for the program's own memory.

@@ -236,15 +236,12 @@ CUDA_FUNCTION(cuCtxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange", 5050, 
   return kSuccess;
 }
 
-CUDA_FUNCTION(cuCtxSynchronize, "cuCtxSynchronize", 2000, Need::healthy, (), ()) {
-  const auto context = current_context();
+Result wait_for_context(Context& context) {
   std::vector<std::shared_ptr<Stream>> busy;
   {
     const std::lock_guard lock(face_lock());
-    for (const auto& stream : streams_of(*context)) CUDA_TRY(refuse_capture(*stream, "a wait for the whole context"));
-    CUDA_TRY(refuse_unsafe());
-    for (const auto& stream : streams_of(*context)) busy.push_back(stream->stream);
-    busy.insert(busy.end(), context->closing.begin(), context->closing.end());
+    for (const auto& stream : streams_of(context)) busy.push_back(stream->stream);
+    busy.insert(busy.end(), context.closing.begin(), context.closing.end());
   }
   Result result = kSuccess;
   for (const auto& stream : busy) {
@@ -252,6 +249,16 @@ CUDA_FUNCTION(cuCtxSynchronize, "cuCtxSynchronize", 2000, Need::healthy, (), ())
     if (result == kSuccess) result = one;
   }
   return result;
+}
+
+CUDA_FUNCTION(cuCtxSynchronize, "cuCtxSynchronize", 2000, Need::healthy, (), ()) {
+  const auto context = current_context();
+  {
+    const std::lock_guard lock(face_lock());
+    for (const auto& stream : streams_of(*context)) CUDA_TRY(refuse_capture(*stream, "a wait for the whole context"));
+    CUDA_TRY(refuse_unsafe());
+  }
+  return wait_for_context(*context);
 }
 
 CUDA_FUNCTION(cuDeviceCanAccessPeer, "cuDeviceCanAccessPeer", 4000, Need::started,

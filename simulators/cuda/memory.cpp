@@ -66,15 +66,27 @@ CUDA_FUNCTION(cuMemAllocManaged, "cuMemAllocManaged", 6000, Need::healthy,
   return allocate(MemoryKind::shared, context->device, context->token, bytes, reinterpret_cast<void**>(pointer));
 }
 
-// The real function waits for the whole device first; a program that counts on that is slow and breaks in a capture, so
-// memory that is still in use is reported.
-CUDA_FUNCTION(cuMemFree_v2, "cuMemFree", 3020, Need::healthy_at_end, (DevicePointer pointer), (pointer)) {
+// Frees memory after all work of the context has ended, as the real functions do; a program that must not wait for other
+// streams hangs here too. A program that counts on the wait is slow and breaks in a capture, so memory that is still in
+// use when the call begins is reported.
+static Result free_memory(void* pointer, std::uint64_t owner) {
   {
     const std::lock_guard lock(face_lock());
     CUDA_TRY(refuse_unsafe());
   }
-  const auto context = current_context();
-  return result_of(engine().free(reinterpret_cast<void*>(pointer), context->token));
+  const auto allocation = engine().memory().find(pointer);
+  if (allocation != nullptr && allocation->pointer == pointer && !allocation->freed && allocation->owner == owner) {
+    const auto context = current_context();
+    if (sticky_error(context->device) == kSuccess) {
+      engine().check_unused(pointer, allocation->size, allocation->text() + " is freed");
+    }
+    static_cast<void>(wait_for_context(*context));  // Call::end gives the error of a device that has failed
+  }
+  return result_of(engine().free(pointer, owner));
+}
+
+CUDA_FUNCTION(cuMemFree_v2, "cuMemFree", 3020, Need::healthy_at_end, (DevicePointer pointer), (pointer)) {
+  return free_memory(reinterpret_cast<void*>(pointer), current_context()->token);
 }
 
 CUDA_FUNCTION(cuMemHostAlloc, "cuMemHostAlloc", 2020, Need::healthy,
@@ -84,14 +96,10 @@ CUDA_FUNCTION(cuMemHostAlloc, "cuMemHostAlloc", 2020, Need::healthy,
 }
 
 CUDA_FUNCTION(cuMemFreeHost, "cuMemFreeHost", 2000, Need::healthy_at_end, (void* pointer), (pointer)) {
-  {
-    const std::lock_guard lock(face_lock());
-    CUDA_TRY(refuse_unsafe());
-  }
   const auto allocation = engine().memory().find(pointer);
   CUDA_REQUIRE(allocation == nullptr || !allocation->registered, kInvalidValue, "bad-free",
                "registered memory is the program's own");
-  return result_of(engine().free(pointer, 0));
+  return free_memory(pointer, 0);
 }
 
 CUDA_FUNCTION(cuMemHostRegister_v2, "cuMemHostRegister", 6050, Need::healthy,

@@ -1,6 +1,7 @@
 // Implements modules, functions and launches: an image names the kernels, and the table of host-compiled kernels has
 // their code.
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "simulators/cuda/cuda_face.h"
@@ -142,6 +143,16 @@ Result check_shape(const Function& function, const LaunchConfig& config) {
   return kSuccess;
 }
 
+// NVIDIA's programming guide, "Lazy loading": the default on Linux since CUDA 12.2.
+bool loads_lazily() {
+  static const bool lazy = [] {
+    const char* mode = std::getenv("CUDA_MODULE_LOADING");
+    if (mode != nullptr && std::strcmp(mode, "EAGER") == 0) return false;
+    return driver_version() >= 12020 || (mode != nullptr && std::strcmp(mode, "LAZY") == 0);
+  }();
+  return lazy;
+}
+
 Result launch(const LaunchConfig& config, Handle handle, void** arguments, void** extra) {
   const auto function = get<Function>(handle, "function");
   if (function == nullptr) return kInvalidHandle;
@@ -169,6 +180,14 @@ Result launch(const LaunchConfig& config, Handle handle, void** arguments, void*
                       "launch attribute " + std::to_string(attribute.id) + " is not simulated");
     }
   }
+  bool captures = false;
+  {
+    const std::lock_guard lock(face_lock());
+    const auto stream = get_stream(config.stream);
+    if (stream == nullptr) return kInvalidHandle;
+    captures = stream->capture != nullptr;
+  }
+  if (!captures) load_code(*module->context, function->info->name);
   const std::lock_guard lock(face_lock());
   const auto stream = get_stream(config.stream);
   if (stream == nullptr) return kInvalidHandle;
@@ -208,6 +227,16 @@ Result launch(const LaunchConfig& config, Handle handle, void** arguments, void*
 }
 
 }  // namespace
+
+void load_code(Context& context, const std::string& name) {
+  if (!loads_lazily()) return;
+  {
+    const std::lock_guard lock(face_lock());
+    if (!context.loaded.insert(name).second) return;
+  }
+  // The error of a device that has failed is the launch's.
+  static_cast<void>(wait_for_context(context));
+}
 
 CUDA_FUNCTION(cuLaunchKernel, "cuLaunchKernel", 4000, Need::healthy,
               (Handle function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,

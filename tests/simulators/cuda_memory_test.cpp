@@ -102,6 +102,63 @@ TEST_F(CudaFace, MemoryIsGivenBackOnceAndWhenItIsNotUsed) {
   EXPECT_EQ(kinds(report), "bad-free,double-free,bad-free,wrong-owner,free-while-in-use");
 }
 
+// Opens a gate from another thread a little later; a call that does not wait for the held stream returns before.
+class LaterOpened {
+ public:
+  explicit LaterOpened(StreamHandle stream)
+      : gate_(stream), thread_([this] {
+          std::this_thread::sleep_for(std::chrono::milliseconds(20));
+          open_ = true;
+          gate_.open();
+        }) {}
+  ~LaterOpened() { thread_.join(); }
+  bool open() const { return open_; }
+
+ private:
+  Gate gate_;
+  std::atomic<bool> open_ = false;
+  std::thread thread_;
+};
+
+TEST_F(CudaFace, FreeingWaitsForTheContext) {
+  EXPECT_EQ(kinds_of([] {
+              Program p;
+              const auto held = p.stream();
+              const auto a = p.allocate(64);
+              auto* host = p.pinned(64);
+              for (const bool of_host : {false, true}) {
+                const LaterOpened later(held);
+                CU_OK(of_host ? api().host_free(host) : api().memory_free(a));
+                CHECK(later.open());
+              }
+              CU_OK(api().stream_synchronize(held));
+            }),
+            "");
+}
+
+TEST_F(CudaFace, KernelsAreLoadedAtTheFirstLaunch) {
+  const auto program = [](bool lazy) {
+    Program p;
+    const auto held = p.stream(), free = p.stream();
+    const auto a = p.allocate(64);
+    CU_OK(api().fill_8_async(a, 0, 64, free));
+    const auto function = p.function(p.module());
+    if (lazy) {
+      const LaterOpened later(held);
+      CU_OK(p.scale(function, free, a, a, 2, 8));
+      CHECK(later.open());
+    }
+    Gate gate(held);
+    CU_OK(p.scale(function, free, a, a, 2, 8));  // hangs if it waits
+    gate.open();
+    CU_OK(api().stream_synchronize(held));
+    CU_OK(api().stream_synchronize(free));
+  };
+  EXPECT_EQ(kinds_of([&] { program(true); }), "");
+  EXPECT_EQ(kinds_of([&] { program(false); }, {{"CUDA_MODULE_LOADING", "EAGER"}}), "");
+  EXPECT_EQ(kinds_of([&] { program(false); }, {{"SIM_CUDA_VERSION", "12010"}}), "");
+}
+
 TEST_F(CudaFace, HostMemoryIsRegisteredOnce) {
   const auto report = run([] {
     Program p;

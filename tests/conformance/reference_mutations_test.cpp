@@ -53,6 +53,7 @@ class ReferenceDriver : public testing::Test {
  protected:
   void TearDown() override {
     unsetenv("REFERENCE_ASYNC_MUTATION");
+    unsetenv("REFERENCE_ASYNC_VENDOR_THREAD");
     unsetenv("ANYACCEL_REFERENCE_ASYNC_OPTIONS");
   }
 };
@@ -89,6 +90,17 @@ TEST_F(ReferenceDriver, PassesConformanceWithCopiesOnly) {
   for (const auto& result : run("", 120)) {
     EXPECT_NE(result.outcome, Outcome::fail) << result.group << "." << result.name << ": " << result.message;
   }
+}
+
+// A vendor's library may start a thread when a probe loads it, which the case names.
+TEST_F(ReferenceDriver, AThreadOfTheVendorsIsNamed) {
+  setenv("REFERENCE_ASYNC_VENDOR_THREAD", "1", 1);
+  bool named = false;
+  for (const auto& result : run("probe.", 20)) {
+    EXPECT_NE(result.outcome, Outcome::fail) << result.name << ": " << result.message;
+    named = named || result.message.find("\"vendor-events\"") != std::string::npos;
+  }
+  EXPECT_TRUE(named);
 }
 
 class Mutations : public ReferenceDriver, public testing::WithParamInterface<Row> {};

@@ -323,8 +323,8 @@ typedef struct aa_driver {
   /* -- life ------------------------------------------------------------------------------------------------------- */
 
   /* 1. (r) T N. Reports whether the accelerator can be used here. It is cheap (a missing device node is reported
-   * without opening the vendor's library), creates no context, starts no thread, and leaves the process able to fork.
-   * It fails only because of a bug. since 2.0 */
+   * without opening the vendor's library), creates no context, starts no thread (but the vendor's library may start its
+   * own when it is loaded), and leaves the process able to fork. It fails only because of a bug. since 2.0 */
   AA_CALL(probe, aa_probe* out_probe);
   /* 2. (r) Opens the vendor's runtime. Returns AA_UNAVAILABLE when it is not installed. Never called concurrently.
    * since 2.0 */

@@ -53,6 +53,11 @@ class Driver final : public abi::Driver {
     if (mutated(Mutation::probe_crashes)) crash();
     if (mutated(Mutation::probe_fails)) throw abi::Failure(AA_INTERNAL, "no idea");
     if (mutated(Mutation::probe_starts_a_thread)) std::thread(hang).detach();
+    if (std::getenv("REFERENCE_ASYNC_VENDOR_THREAD")) {
+      std::thread vendors(hang);
+      ::pthread_setname_np(vendors.native_handle(), "vendor-events");
+      vendors.detach();
+    }
     static int probes = 0;
     probe.state = mutated(Mutation::probe_gives_an_unknown_state) ? 7 : AA_PROBE_USABLE;
     probe.device_count = mutated(Mutation::probe_counts_no_device) ? 0 : Machine::device_count;

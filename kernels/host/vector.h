@@ -551,8 +551,9 @@ AA_INLINE void stream_fence() {
 }
 AA_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
 // Whether the processor is best left alone with the fetching of what is read in order. AMD's family 19h is (Zen 3 and 4): on
-// Zen 4 prefetches make Adam a sixth slower, and quantizers a tenth. Intel's cores and Zen 5 gain from them.
-#if defined(__x86_64__)
+// Zen 4 prefetches make Adam a sixth slower, and quantizers a tenth. Intel's cores and Zen 5 gain from them. Compilers of
+// this age know the name.
+#if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 11)
 inline const bool fetches_best_alone = __builtin_cpu_is("amdfam19h") != 0;
 #else
 inline constexpr bool fetches_best_alone = false;

@@ -34,8 +34,8 @@ cmp -s "$work/of_directory" "$work/at_load" || fail "the story in int8 while loa
 cmp -s "$work/of16" "$work/of_directory" || fail "the story of the directory in int8 is $(cat "$work/of_directory")"
 expect 1 "expected int4 or int8" quantize "$stories" "$work/other" --type q4_0
 expect 2 "expected a whole number from 0 to" perplexity --model "$stories" --window -1 "$work/text"
-expect 1 "expected one of f32, f16, bf16, q4_0, q4_1" quantize "$stories" "$work/other.gguf" --type q4_7
-expect 1 "expected one of int8, int4, q4_0, q4_1" generate --model "$stories" --prompt x --quantize q4_7
+expect 2 "expected one of f32, f16, bf16, q4_0, q4_1" quantize "$stories" "$work/other.gguf" --type q4_7
+expect 2 "expected one of int8, int4, q4_0, q4_1" generate --model "$stories" --prompt x --quantize q4_7
 # A conversion without quantizing.
 expect 0 "relative error of the quantized ones 0.00000" quantize "$stories" "$work/plain.gguf" --type bf16
 story --model "$work/plain.gguf" >"$work/converted"

@@ -90,6 +90,9 @@ expect 2 "--prompt: it is not UTF-8: the byte 0xff at offset 1" generate --model
 for option in --adapter --draft --prompt-cache --quantize; do
   expect 2 "$option: the value is empty" generate --model "$model" --prompt Once "$option" ""
 done
+expect 2 "--quantize is 'q9'; expected one of int8, " generate --model "$model" --prompt Once --quantize q9
+expect 2 "--quantize is 'q9'; expected one of int8, " perplexity "$model/README.md" --model "$model" --quantize q9
+expect 2 "--type is 'q9'; expected one of f32, " quantize "$model" "$work/out.gguf" --type q9
 # The argument that names the file is the command's own.
 expect 1 "FILE: cannot read '$work/none'" perplexity --model "$model" "$work/none"
 expect 1 "FILE: cannot read '$work/empty': it is empty" tokenize --model "$model" "$work/empty"

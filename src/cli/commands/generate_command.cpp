@@ -146,6 +146,7 @@ Numbers check_numbers(const Arguments& arguments) {
   constexpr int64_t most = std::numeric_limits<int32_t>::max();
   Numbers numbers;
   numbers.cache = wanted_cache(arguments.cache);
+  check_type("--quantize", arguments.quantize, llm::load_types());
   const auto count = [&](const char* option, const std::optional<std::string>& text, int64_t low) {
     return text ? std::optional(parse_integer(option, *text, low, most)) : std::nullopt;
   };

@@ -2,6 +2,7 @@
 #include "cli/commands/model_options.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
@@ -41,6 +42,13 @@ llm::CacheType wanted_cache(const std::string& text) {
   if (text == "int8") return llm::CacheType::Int8;
   if (text == "fp8") return llm::CacheType::Fp8;
   throw UsageError("--kv-cache is '" + text + "'; expected auto, int8 or fp8");
+}
+
+void check_type(const std::string& option, const std::string& type, const std::string& known) {
+  std::string lower = type;
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (type.empty() || (", " + known + ", ").find(", " + lower + ", ") != std::string::npos) return;
+  throw UsageError(option + " is '" + type + "'; expected one of " + known);
 }
 
 void add_adapter_options(CommandLine& line, std::vector<std::string>& adapters, std::vector<std::string>& used,

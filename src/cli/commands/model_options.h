@@ -22,6 +22,10 @@ llm::TextGenerator load_generator(const std::string& path, llm::LoadOptions opti
 // Parses the text of --kv-cache. Throws UsageError.
 llm::CacheType wanted_cache(const std::string& text);
 
+// Refuses a type that is neither empty nor in `known`, a list as load_types() returns it, in upper or lower case. Throws
+// UsageError.
+void check_type(const std::string& option, const std::string& type, const std::string& known);
+
 // Adds --adapter and --use-adapter, which `help` explains, to the command line.
 void add_adapter_options(CommandLine& line, std::vector<std::string>& adapters, std::vector<std::string>& used,
                          const std::string& help);

@@ -112,6 +112,7 @@ int run_quantize(int argc, char** argv) {
 
   return run_command(line, argc, argv, [&] {
     const llm::PerplexityOptions options = measuring.parse();
+    check_type("--type", type, llm::file_types() + ", int4, int8");
     if (text_file == "-" && importance_file == "-") {
       throw UsageError("--text and --importance both read standard input; expected a file for one of them");
     }
@@ -184,6 +185,7 @@ int run_perplexity(int argc, char** argv) {
 
   return run_command(line, argc, argv, [&] {
     apply_adapters(adapters, used_adapters, load);
+    check_type("--quantize", load.quantize, llm::load_types());
     if (used_adapters.size() > 1) throw UsageError("--use-adapter gives several adapters; expected one");
     load.dtype = wanted_dtype(dtype);
     load.activations = wanted_activations(activations);

@@ -1,4 +1,6 @@
-// Implements onednn.h: opens oneDNN and runs its bf16 product. The only file that includes oneDNN's header.
+// Implements onednn.h: opens oneDNN and runs its bf16 product. The only file that includes oneDNN's header, which is that of
+// version 2. Version 3 has the same values, handles and functions but for those that describe matrices and products: there, a
+// description of a matrix is an object of the library (https://uxlfoundation.github.io/oneDNN/v3/dev_guide_transition_to_v3.html).
 #include "accelerators/cpu/onednn.h"
 
 #include <dlfcn.h>
@@ -19,9 +21,11 @@
 namespace anyaccel::cpu::onednn {
 namespace {
 
-constexpr const char* kFileName = "libdnnl.so.2";
+// In the order in which they are looked for.
+constexpr std::array kFileNames = {"libdnnl.so.3", "libdnnl.so.2"};
 
-// The functions in use. Their types come from the header, their addresses from dlsym.
+// The functions in use. Their types come from the header, their addresses from dlsym. In version 3 const dnnl_memory_desc_t* is
+// a pointer to an object that only the library knows.
 #define AA_ONEDNN_FUNCTIONS(X)               \
   X(dnnl_version)                            \
   X(dnnl_get_effective_cpu_isa)              \
@@ -29,13 +33,10 @@ constexpr const char* kFileName = "libdnnl.so.2";
   X(dnnl_engine_destroy)                     \
   X(dnnl_stream_create)                      \
   X(dnnl_stream_destroy)                     \
-  X(dnnl_memory_desc_init_by_strides)        \
   X(dnnl_memory_desc_get_size)               \
-  X(dnnl_matmul_desc_init)                   \
   X(dnnl_primitive_attr_create)              \
   X(dnnl_primitive_attr_destroy)             \
   X(dnnl_primitive_attr_set_scratchpad_mode) \
-  X(dnnl_primitive_desc_create)              \
   X(dnnl_primitive_desc_destroy)             \
   X(dnnl_primitive_desc_query_md)            \
   X(dnnl_primitive_create)                   \
@@ -44,15 +45,33 @@ constexpr const char* kFileName = "libdnnl.so.2";
   X(dnnl_memory_create)                      \
   X(dnnl_memory_destroy)                     \
   X(dnnl_memory_set_data_handle)
+#define AA_ONEDNN_2_FUNCTIONS(X)      \
+  X(dnnl_memory_desc_init_by_strides) \
+  X(dnnl_matmul_desc_init)            \
+  X(dnnl_primitive_desc_create)
+#define AA_ONEDNN_3_FUNCTIONS(X)          \
+  X(dnnl_memory_desc_create_with_strides) \
+  X(dnnl_memory_desc_destroy)             \
+  X(dnnl_matmul_primitive_desc_create)
 
+using Md = dnnl_memory_desc_t;
 class Product;
 
 // The library once it is open; never closed.
 struct Opened {
   Library library;
+  int major = 0;  // version: 2 or 3
 #define AA_MEMBER(name) decltype(&::name) name = nullptr;
   AA_ONEDNN_FUNCTIONS(AA_MEMBER)
+  AA_ONEDNN_2_FUNCTIONS(AA_MEMBER)  // null in version 3
 #undef AA_MEMBER
+  // Version 3's own functions (dnnl.h of 3.0), null in version 2.
+  dnnl_status_t (*dnnl_memory_desc_create_with_strides)(Md** description, int ndims, const dnnl_dims_t dims,
+                                                        dnnl_data_type_t type, const dnnl_dims_t strides) = nullptr;
+  dnnl_status_t (*dnnl_memory_desc_destroy)(Md* description) = nullptr;
+  dnnl_status_t (*dnnl_matmul_primitive_desc_create)(dnnl_primitive_desc_t* product, dnnl_engine_t engine, const Md* x,
+                                                     const Md* w, const Md* bias, const Md* out,
+                                                     const_dnnl_primitive_attr_t attributes) = nullptr;
   // Functions of the OpenMP library that this oneDNN uses; null if it was built without threads.
   void (*omp_set_num_threads)(int) = nullptr;
   int (*omp_get_max_threads)() = nullptr;
@@ -86,19 +105,25 @@ std::string open_library(Opened& dnnl, const char* file_name) {
     const char* error = dlerror();
     return "oneDNN: " + file + " cannot be opened (" + (error ? error : "no reason given") + ")" + advice;
   }
-#define AA_FIND(name)                                                    \
-  dnnl.name = reinterpret_cast<decltype(&::name)>(dlsym(handle, #name)); \
-  if (dnnl.name == nullptr) {                                            \
-    return "oneDNN: " + file + " has no function " #name + advice;       \
+#define AA_FIND(name)                                                      \
+  dnnl.name = reinterpret_cast<decltype(dnnl.name)>(dlsym(handle, #name)); \
+  if (dnnl.name == nullptr) {                                              \
+    return "oneDNN: " + file + " has no function " #name + advice;         \
   }
   AA_ONEDNN_FUNCTIONS(AA_FIND)
-#undef AA_FIND
   const dnnl_version_t& version = *dnnl.dnnl_version();
   const std::string number =
       std::to_string(version.major) + "." + std::to_string(version.minor) + "." + std::to_string(version.patch);
-  if (version.major != DNNL_VERSION_MAJOR || version.minor < DNNL_VERSION_MINOR) {
-    return "oneDNN: " + file + " is version " + number + "; 2.6 or a later 2.x is needed";
+  if (version.major != 3 && (version.major != DNNL_VERSION_MAJOR || version.minor < DNNL_VERSION_MINOR)) {
+    return "oneDNN: " + file + " is version " + number + "; 2.6, a later 2.x or 3.x is needed";
   }
+  dnnl.major = version.major;
+  if (dnnl.major == 3) {
+    AA_ONEDNN_3_FUNCTIONS(AA_FIND)
+  } else {
+    AA_ONEDNN_2_FUNCTIONS(AA_FIND)
+  }
+#undef AA_FIND
   // Looked up through oneDNN's own dependencies: the process may have another OpenMP library as well.
   dnnl.omp_set_num_threads = reinterpret_cast<void (*)(int)>(dlsym(handle, "omp_set_num_threads"));
   dnnl.omp_get_max_threads = reinterpret_cast<int (*)()>(dlsym(handle, "omp_get_max_threads"));
@@ -116,15 +141,30 @@ std::string open_library(Opened& dnnl, const char* file_name) {
 }
 
 std::atomic<Opened*> opened{nullptr};
-std::atomic<const char*> file_to_open{kFileName};
+std::atomic<const char*> file_to_open{nullptr};  // null: the first of kFileNames that is usable
 
 Opened& open() {
   Opened* dnnl = opened.load(std::memory_order_acquire);
   if (dnnl != nullptr) return *dnnl;
-  auto fresh = std::make_unique<Opened>();
-  fresh->library.reason = open_library(*fresh, file_to_open.load());
-  fresh->library.usable = fresh->library.reason.empty();
-  if (!fresh->library.usable) fresh->library.version.clear();
+  std::unique_ptr<Opened> fresh;
+  const auto try_file = [&fresh](const char* file) {
+    // Keeps the reason of a file that was tried before.
+    std::string reason = fresh ? fresh->library.reason + "; " : "";
+    fresh = std::make_unique<Opened>();
+    const std::string found = open_library(*fresh, file);
+    fresh->library.usable = found.empty();
+    if (fresh->library.usable) return true;
+    fresh->library.version.clear();
+    fresh->library.reason = reason + found;
+    return false;
+  };
+  if (const char* file = file_to_open.load()) {
+    try_file(file);
+  } else {
+    for (const char* name : kFileNames) {
+      if (try_file(name)) break;
+    }
+  }
   // Without a lock, which a child after fork() might find locked: if two threads open the library, one result is
   // discarded.
   if (!opened.compare_exchange_strong(dnnl, fresh.get(), std::memory_order_acq_rel)) return *dnnl;
@@ -140,11 +180,9 @@ class Product {
     const dnnl_dims_t x_dims = {shape.m, shape.k}, x_strides = {shape.k, 1};
     const dnnl_dims_t w_dims = {shape.k, shape.n}, w_strides = {1, shape.w_stride};
     const dnnl_dims_t out_dims = {shape.m, shape.n}, out_strides = {shape.n, 1};
-    describe(x_, x_dims, dnnl_bf16, x_strides);
-    describe(w_, w_dims, dnnl_bf16, w_strides);
-    describe(out_, out_dims, dnnl_f32, out_strides);
-    dnnl_matmul_desc_t description;
-    check(dnnl, dnnl.dnnl_matmul_desc_init(&description, &x_, &w_, nullptr, &out_), "describing a product");
+    x_.describe(dnnl, x_dims, dnnl_bf16, x_strides);
+    w_.describe(dnnl, w_dims, dnnl_bf16, w_strides);
+    out_.describe(dnnl, out_dims, dnnl_f32, out_strides);
 
     dnnl_primitive_attr_t attributes = nullptr;
     check(dnnl, dnnl.dnnl_primitive_attr_create(&attributes), "making attributes");
@@ -154,18 +192,23 @@ class Product {
     check(dnnl, dnnl.dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user),
           "setting the scratchpad's mode");
 
-    dnnl_primitive_desc_t primitive_description = nullptr;
-    check(dnnl, dnnl.dnnl_primitive_desc_create(&primitive_description, &description, attributes, dnnl.engine, nullptr),
-          "choosing a bf16 product for this processor");
-    const std::unique_ptr<dnnl_primitive_desc, dnnl_status_t (*)(dnnl_primitive_desc_t)> description_owner(
-        primitive_description, dnnl.dnnl_primitive_desc_destroy);
-    const dnnl_memory_desc_t* scratchpad =
-        dnnl.dnnl_primitive_desc_query_md(primitive_description, dnnl_query_scratchpad_md, 0);
-    if (scratchpad != nullptr) {
-      scratchpad_ = *scratchpad;
-      scratchpad_bytes_ = dnnl.dnnl_memory_desc_get_size(scratchpad);
+    const char* choosing = "choosing a bf16 product for this processor";
+    dnnl_primitive_desc_t description = nullptr;
+    if (dnnl.major == 3) {
+      check(dnnl,
+            dnnl.dnnl_matmul_primitive_desc_create(&description, dnnl.engine, x_.get(), w_.get(), nullptr, out_.get(),
+                                                   attributes),
+            choosing);
+    } else {
+      dnnl_matmul_desc_t product;
+      check(dnnl, dnnl.dnnl_matmul_desc_init(&product, x_.get(), w_.get(), nullptr, out_.get()),
+            "describing a product");
+      check(dnnl, dnnl.dnnl_primitive_desc_create(&description, &product, attributes, dnnl.engine, nullptr), choosing);
     }
-    check(dnnl, dnnl.dnnl_primitive_create(&primitive_, primitive_description), "making the code of a bf16 product");
+    description_ = {description, dnnl.dnnl_primitive_desc_destroy};
+    scratchpad_ = dnnl.dnnl_primitive_desc_query_md(description, dnnl_query_scratchpad_md, 0);
+    if (scratchpad_ != nullptr) scratchpad_bytes_ = dnnl.dnnl_memory_desc_get_size(scratchpad_);
+    check(dnnl, dnnl.dnnl_primitive_create(&primitive_, description), "making the code of a bf16 product");
   }
   ~Product() {
     for (const Operands& operands : idle_) destroy(operands);
@@ -201,10 +244,31 @@ class Product {
   // x, w, out, scratchpad.
   using Operands = std::array<dnnl_memory_t, 4>;
 
-  void describe(dnnl_memory_desc_t& memory, const dnnl_dims_t& dims, dnnl_data_type_t type,
-                const dnnl_dims_t& strides) {
-    check(dnnl_, dnnl_.dnnl_memory_desc_init_by_strides(&memory, 2, dims, type, strides), "describing a matrix");
-  }
+  // The description of a matrix: in memory of ours (version 2), or an object of the library (version 3).
+  class Matrix {
+   public:
+    Matrix() = default;
+    Matrix(const Matrix&) = delete;
+    Matrix& operator=(const Matrix&) = delete;
+    ~Matrix() {
+      if (object_ != nullptr) destroy_(object_);
+    }
+
+    void describe(const Opened& dnnl, const dnnl_dims_t& dims, dnnl_data_type_t type, const dnnl_dims_t& strides) {
+      destroy_ = dnnl.dnnl_memory_desc_destroy;
+      check(dnnl,
+            dnnl.major == 3 ? dnnl.dnnl_memory_desc_create_with_strides(&object_, 2, dims, type, strides)
+                            : dnnl.dnnl_memory_desc_init_by_strides(&here_, 2, dims, type, strides),
+            "describing a matrix");
+    }
+    const Md* get() const { return object_ != nullptr ? object_ : &here_; }
+
+   private:
+    Md here_ = {};
+    Md* object_ = nullptr;
+    dnnl_status_t (*destroy_)(Md*) = nullptr;
+  };
+
   void set(dnnl_memory_t memory, void* data) {
     check(dnnl_, dnnl_.dnnl_memory_set_data_handle(memory, data), "naming an operand");
   }
@@ -220,7 +284,7 @@ class Product {
       idle_.reserve(++made_);  // so that put() needs no memory
     }
     Operands operands = {};
-    const dnnl_memory_desc_t* const descriptions[] = {&x_, &w_, &out_, &scratchpad_};
+    const Md* const descriptions[] = {x_.get(), w_.get(), out_.get(), scratchpad_};
     for (size_t i = 0; i < (scratchpad_bytes_ > 0 ? 4u : 3u); ++i) {
       const dnnl_status_t status =
           dnnl_.dnnl_memory_create(&operands[i], descriptions[i], dnnl_.engine, DNNL_MEMORY_NONE);
@@ -242,7 +306,9 @@ class Product {
 
   Shape shape_;
   Opened& dnnl_;
-  dnnl_memory_desc_t x_ = {}, w_ = {}, out_ = {}, scratchpad_ = {};
+  Matrix x_, w_, out_;
+  std::unique_ptr<dnnl_primitive_desc, dnnl_status_t (*)(dnnl_primitive_desc_t)> description_{nullptr, nullptr};
+  const Md* scratchpad_ = nullptr;  // part of description_
   size_t scratchpad_bytes_ = 0;
   dnnl_primitive_t primitive_ = nullptr;
   std::mutex mutex_;
@@ -277,7 +343,7 @@ std::shared_ptr<Product> product(const Shape& shape) {
 const Library& library() { return open().library; }
 
 void look_for(const char* file_name) {
-  file_to_open = file_name != nullptr ? file_name : kFileName;
+  file_to_open = file_name;
   delete opened.exchange(nullptr);
 }
 

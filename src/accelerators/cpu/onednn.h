@@ -1,4 +1,5 @@
-// The bf16 product of oneDNN, an optional library that is opened when it is first needed and never linked.
+// The bf16 product of oneDNN (version 3, or 2.6 and later), an optional library that is opened when it is first needed and never
+// linked.
 //
 // oneDNN brings OpenMP threads of its own. Here each thread of the worker pool calls it for a slice of the product and
 // holds a OneThread meanwhile, so that no second pool of threads comes to life.
@@ -20,7 +21,7 @@ struct Library {
 };
 const Library& library();
 
-// Forgets the library and its products and looks for this file name from now on; null: the real one. For tests, while
+// Forgets the library and its products and looks for this file name from now on; null: the real ones. For tests, while
 // no product runs.
 void look_for(const char* file_name);
 

@@ -378,6 +378,13 @@ TEST(GenerationConfig, DefaultsAndOverrides) {
   EXPECT_TRUE(config.do_sample);
   EXPECT_FLOAT_EQ(config.temperature, 0.6f);
   EXPECT_FLOAT_EQ(config.top_p, 0.9f);
+  EXPECT_TRUE(config.warnings.empty());
+
+  // No answer would end by the second.
+  dir.write("generation_config.json", R"({"eos_token_id": [8, 123456]})");
+  const std::vector<std::string> warnings = load_generation_config(dir.path()).warnings;
+  ASSERT_EQ(warnings.size(), 1u);
+  expect_contains(warnings[0], "the end token 123456 (eos_token_id) is not in the vocabulary");
   EXPECT_EQ(config.top_k, 50);
   EXPECT_FLOAT_EQ(config.repetition_penalty, 1.0f);
   EXPECT_EQ(parse_generation_config(R"({"top_k": null})", "x").top_k, 0);

@@ -3,6 +3,8 @@
 #include "anyaccel/llm/generation_config.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -223,15 +225,25 @@ GenerationConfig read_generation(const JsonRef& root, std::string_view source, G
 GenerationConfig load_generation_config(const std::filesystem::path& dir) {
   GenerationConfig config;
   std::error_code error;
+  int64_t vocabulary = std::numeric_limits<int64_t>::max();
   if (is_gguf(dir) || std::filesystem::exists(dir / "config.json", error)) {
     const ModelConfig model = load_model_config(dir);
     config.bos_token_id = model.bos_token_id;
     config.eos_token_ids = model.eos_token_ids;
+    vocabulary = model.vocab_size;
   }
   const std::filesystem::path path = dir / "generation_config.json";
-  if (!std::filesystem::exists(path, error)) return config;
-  const JsonDocument document = JsonDocument::load(path, max_generation_config_bytes);
-  return read_generation(document.root(), document.source(), std::move(config));
+  if (std::filesystem::exists(path, error)) {
+    const JsonDocument document = JsonDocument::load(path, max_generation_config_bytes);
+    config = read_generation(document.root(), document.source(), std::move(config));
+  }
+  for (const int32_t id : config.eos_token_ids) {
+    if (id < vocabulary) continue;
+    config.warnings.push_back(dir.string() + ": the end token " + std::to_string(id) +
+                              " (eos_token_id) is not in the vocabulary of " + std::to_string(vocabulary) +
+                              " tokens, so no answer ends with it");
+  }
+  return config;
 }
 
 GenerationConfig parse_generation_config(std::string_view json_text, std::string_view source_name) {

@@ -257,6 +257,7 @@ void decode(const void* codes, int64_t n, const aa_fp_format& f, float scale, fl
 class Table {
  public:
   explicit Table(const aa_fp_format& f) : sign_shift_(16 - f.bits), many_(f.bits == 8) {
+    if (f.bits > 8) return;  // is not used
     alignas(64) uint8_t codes[kCodes];
     for (int i = 0; i < kCodes; ++i) codes[i] = static_cast<uint8_t>(i & ((1 << (f.bits - 1)) - 1));
     decode(codes, kCodes, f, 1.0f, numbers_);

@@ -256,8 +256,10 @@ void decode(const void* codes, int64_t n, const aa_fp_format& f, float scale, fl
 // a number with one differs in its highest bit only.
 class Table {
  public:
-  explicit Table(const aa_fp_format& f) : sign_shift_(16 - f.bits), many_(f.bits == 8) {
-    if (f.bits > 8) return;  // is not used
+  // For a format of at most 8 bits; before set_scale().
+  void set_format(const aa_fp_format& f) {
+    sign_shift_ = 16 - f.bits;
+    many_ = f.bits == 8;
     alignas(64) uint8_t codes[kCodes];
     for (int i = 0; i < kCodes; ++i) codes[i] = static_cast<uint8_t>(i & ((1 << (f.bits - 1)) - 1));
     decode(codes, kCodes, f, 1.0f, numbers_);
@@ -296,8 +298,8 @@ class Table {
 
  private:
   static constexpr int kCodes = 128;
-  int sign_shift_;
-  bool many_;  // more codes than one vector of numbers
+  int sign_shift_ = 0;
+  bool many_ = false;  // more codes than one vector of numbers
   alignas(64) float numbers_[kCodes];
   alignas(64) uint16_t values_[kCodes];
 };
@@ -494,7 +496,8 @@ AA_OP void fp_quantizer_dequantize(const aa_fp_dequantize_args* a) {
     Writer writer(static_cast<char*>(a->out) + first * item, count * item >= kLargeOutput);
 #if AA_VECTOR_AVX512
     const bool use_table = bits <= 8 && item == 2 && a->group_size >= Table::kSmallestGroup;
-    Table table(a->format);
+    Table table;
+    if (use_table) table.set_format(a->format);
 #endif
     for (int64_t i = first; i < last;) {
       const int64_t group = i / a->group_size;

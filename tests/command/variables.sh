@@ -24,7 +24,7 @@ warned() {
 }
 refused ANYACCEL_FALLBACK=foo 'ANYACCEL_FALLBACK must be cpu (the default) or error, not "foo"'
 refused ANYACCEL_AIO=foo 'ANYACCEL_AIO is "foo"; expected auto, uring or threads'
-refused ANYACCEL_CPU_ISA=mmx 'ANYACCEL_CPU_ISA=mmx is not known; expected baseline, avx2 or avx512'
+refused ANYACCEL_CPU_ISA=mmx 'ANYACCEL_CPU_ISA=mmx is not known; expected baseline, avx2, avx512 or amx'
 refused ANYACCEL_CPU_MATMUL=foo 'ANYACCEL_CPU_MATMUL=foo is not known; expected auto, own or onednn'
 refused ANYACCEL_COMMS_LOG=foo 'ANYACCEL_COMMS_LOG=foo: 1 prints'
 refused ANYACCEL_LAYERS=magic 'there is no layer "magic"; known are validate and trace'

@@ -471,7 +471,8 @@ TEST_P(MatmulTest, PiecesThatThreadsShare) {
   pool.set_size(before);
 }
 
-INSTANTIATE_TEST_SUITE_P(InstructionSets, MatmulTest, ::testing::Values(Isa::Baseline, Isa::Avx2, Isa::Avx512),
+INSTANTIATE_TEST_SUITE_P(InstructionSets, MatmulTest,
+                         ::testing::Values(Isa::Baseline, Isa::Avx2, Isa::Avx512, Isa::Amx),
                          [](const auto& info) { return std::string(isa_name(info.param)); });
 
 TEST(CpuFeatures, NamesAndAvailability) {
@@ -479,7 +480,7 @@ TEST(CpuFeatures, NamesAndAvailability) {
   EXPECT_TRUE(is_isa_available(Isa::Baseline));
   EXPECT_TRUE(is_bf16_supported());
   const Isa before = isa();
-  for (Isa candidate : {Isa::Baseline, Isa::Avx2, Isa::Avx512}) {
+  for (Isa candidate : {Isa::Baseline, Isa::Avx2, Isa::Avx512, Isa::Amx}) {
     if (is_isa_available(candidate)) {
       set_isa(candidate);
       EXPECT_EQ(isa(), candidate);

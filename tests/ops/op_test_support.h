@@ -61,7 +61,7 @@ inline void for_each_isa(const std::function<void(Isa)>& body) {
     body(before);
     return;
   }
-  for (Isa candidate : {Isa::Baseline, Isa::Avx2, Isa::Avx512}) {
+  for (Isa candidate : {Isa::Baseline, Isa::Avx2, Isa::Avx512, Isa::Amx}) {
     if (!is_isa_available(candidate)) continue;
     SCOPED_TRACE(std::string(isa_name(candidate)));
     set_isa(candidate);

@@ -196,7 +196,10 @@ const aa_host_code_table* host_code_table() {
       AA_HOST_CODE_VERSION,
       nullptr,
       [](void*, aa_instance*, const char** out_target) -> aa_status* {
-        return guarded([&] { *out_target = isa_name(isa()).data(); });
+        return guarded([&] {
+          // Compilers have no vectors for tiles: host ops gain nothing from them.
+          *out_target = isa_name(std::min(isa(), Isa::Avx512)).data();
+        });
       },
       [](void*, aa_instance*, int32_t* out_threads) -> aa_status* {
         return guarded([&] { *out_threads = WorkerPool::instance().size(); });

@@ -2,6 +2,8 @@
 #include "base/simd/cpu_features.h"
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -13,7 +15,7 @@
 namespace anyaccel::cpu {
 namespace {
 
-constexpr std::array<Isa, 3> kAllIsas = {Isa::Baseline, Isa::Avx2, Isa::Avx512};
+constexpr std::array<Isa, 4> kAllIsas = {Isa::Baseline, Isa::Avx2, Isa::Avx512, Isa::Amx};
 
 CpuFeatures detect() noexcept {
   CpuFeatures features;
@@ -32,7 +34,9 @@ CpuFeatures detect() noexcept {
   if (features.avx512 && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
     features.avx512_vnni = (ecx >> 11) & 1u;
     features.avx512_fp16 = (edx >> 23) & 1u;
-    features.amx_bf16 = ((edx >> 22) & 1u) && ((edx >> 24) & 1u);  // AMX-BF16 and AMX-TILE
+    const bool tiles = (edx >> 24) & 1u;
+    features.amx_bf16 = tiles && ((edx >> 22) & 1u);
+    features.amx_int8 = tiles && ((edx >> 25) & 1u);
     if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) features.avx512_bf16 = (eax >> 5) & 1u;
   }
   __get_cpuid(0, &eax, &ebx, &ecx, &edx);
@@ -40,6 +44,13 @@ CpuFeatures detect() noexcept {
   features.fast_bf16_dot = features.avx512_bf16 && is_amd;
   features.fast_bf16 = features.amx_bf16 || features.fast_bf16_dot;
   return features;
+}
+
+// The kernel gives a process the registers of tiles only when it asks, because they make its signal frames 8 KiB larger.
+bool may_use_tiles() noexcept {
+  constexpr long kRequestPermission = 0x1023,
+                 kTileData = 18;  // ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA of asm/prctl.h
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 // -1 until chosen.
@@ -58,7 +69,10 @@ std::string available_names() {
 Isa initial_isa() {
   const char* asked = std::getenv("ANYACCEL_CPU_ISA");
   if (asked == nullptr || *asked == '\0') {
-    return is_isa_available(Isa::Avx512) ? Isa::Avx512 : is_isa_available(Isa::Avx2) ? Isa::Avx2 : Isa::Baseline;
+    for (Isa candidate : {Isa::Amx, Isa::Avx512, Isa::Avx2}) {
+      if (is_isa_available(candidate)) return candidate;
+    }
+    return Isa::Baseline;
   }
   for (Isa candidate : kAllIsas) {
     if (isa_name(candidate) != asked) continue;
@@ -67,7 +81,8 @@ Isa initial_isa() {
                           ": this machine does not have that instruction set; it has " + available_names());
   }
   throw InvalidArgument("ANYACCEL_CPU_ISA=" + std::string(asked) +
-                        " is not known; expected baseline, avx2 or avx512 (available here: " + available_names() + ")");
+                        " is not known; expected baseline, avx2, avx512 or amx (available here: " + available_names() +
+                        ")");
 }
 
 }  // namespace
@@ -77,6 +92,7 @@ std::string_view isa_name(Isa isa) noexcept {
     case Isa::Baseline: return "baseline";
     case Isa::Avx2: return "avx2";
     case Isa::Avx512: return "avx512";
+    case Isa::Amx: return "amx";
   }
   return "invalid";
 }
@@ -91,6 +107,12 @@ bool is_isa_available(Isa isa) noexcept {
     case Isa::Baseline: return true;
     case Isa::Avx2: return cpu_features().avx2;
     case Isa::Avx512: return cpu_features().avx512;
+    case Isa::Amx: {
+      const CpuFeatures& features = cpu_features();
+      static const bool granted =
+          features.avx512_vnni && features.avx512_bf16 && features.amx_bf16 && features.amx_int8 && may_use_tiles();
+      return granted;
+    }
   }
   return false;
 }

@@ -10,9 +10,10 @@ enum class Isa {
   Baseline,  // what every x86-64 has: SSE2
   Avx2,      // AVX2, FMA, F16C, BMI1/2, AES, CLMUL (Intel since Haswell, AMD since Excavator)
   Avx512,    // AVX-512 F, BW, DQ, VL (Intel since Skylake-SP, AMD since Zen 4)
+  Amx,       // AVX-512, and matrix tiles of bf16 and int8, which this process may use (Intel since Sapphire Rapids)
 };
 
-// "baseline", "avx2", "avx512".
+// "baseline", "avx2", "avx512", "amx".
 std::string_view isa_name(Isa isa) noexcept;
 
 // The features that both the processor and the operating system (which must save the registers) support.
@@ -23,6 +24,7 @@ struct CpuFeatures {
   bool avx512_fp16 = false;  // arithmetic on fp16
   bool avx512_vnni = false;  // dot products of int8
   bool amx_bf16 = false;     // matrix tiles of bf16
+  bool amx_int8 = false;     // matrix tiles of int8
   bool fast_bf16_dot =
       false;               // the dot product of bf16 pairs is faster than fp32 multiply-adds: on AMD (Intel's runs at
                            // half of their rate)
@@ -31,13 +33,14 @@ struct CpuFeatures {
 const CpuFeatures& cpu_features() noexcept;
 
 // The instruction set in use. First use chooses the best available one, or the one that the environment variable
-// ANYACCEL_CPU_ISA names (baseline, avx2 or avx512). Throws InvalidArgument if that is unknown or not available here.
+// ANYACCEL_CPU_ISA names (baseline, avx2, avx512 or amx). Throws InvalidArgument if that is unknown or not available here.
 Isa isa();
 
 // Makes all kernels use this instruction set from now on; for tests and benchmarks. Not to be called while a kernel
 // runs. Throws InvalidArgument if the machine does not have it.
 void set_isa(Isa isa);
 
+// Asks the operating system for the use of tiles when it is first asked about Isa::Amx.
 bool is_isa_available(Isa isa) noexcept;
 
 // A number format has two properties. "Supported": every op accepts it, and the instruction set in

@@ -27,7 +27,7 @@
 // are compiled for the baseline only. Keep vector code out of lambdas that a template of such a header calls
 // (WorkerPool::run): let the lambda call a function of HWY_NAMESPACE, so that it surely has the instruction set.
 //
-// Highway's sets stand for cpu::Isa one to one: AVX3 is Avx512, AVX2 is Avx2, and the scalar (one lane) or EMU128
+// Highway's sets stand for cpu::Isa: AVX3 is Avx512 and Amx (whose kernels use base/simd/amx.h), AVX2 is Avx2, and the scalar (one lane) or EMU128
 // fallback, compiled for plain x86-64, is Baseline. cpu::set_isa() governs them all.
 #pragma once
 
@@ -42,13 +42,14 @@
 // HWY_EXPORT and HWY_DYNAMIC_DISPATCH, which need Highway's shared library: that measures the resolution of the clock when
 // it is loaded, which takes 4 ms.
 #if defined(HWY_COMPILE_ONLY_STATIC)  // by tools that read a file once: the other versions are not there
-#define AA_CPU_EXPORT(function)                                                 \
-  constexpr decltype(&HWY_STATIC_DISPATCH(function)) function##_versions[3] = { \
-      &HWY_STATIC_DISPATCH(function), &HWY_STATIC_DISPATCH(function), &HWY_STATIC_DISPATCH(function)}
+#define AA_CPU_EXPORT(function)                                                                       \
+  constexpr decltype(&HWY_STATIC_DISPATCH(function)) function##_versions[4] = {                       \
+      &HWY_STATIC_DISPATCH(function), &HWY_STATIC_DISPATCH(function), &HWY_STATIC_DISPATCH(function), \
+      &HWY_STATIC_DISPATCH(function)}
 #else
-#define AA_CPU_EXPORT(function)                                                                               \
-  constexpr decltype(&HWY_STATIC_DISPATCH(function)) function##_versions[] = {&HWY_STATIC_DISPATCH(function), \
-                                                                              &N_AVX2::function, &N_AVX3::function}
+#define AA_CPU_EXPORT(function)                                                \
+  constexpr decltype(&HWY_STATIC_DISPATCH(function)) function##_versions[] = { \
+      &HWY_STATIC_DISPATCH(function), &N_AVX2::function, &N_AVX3::function, &N_AVX3::function}
 #endif
 #define AA_CPU_DISPATCH(function) (*function##_versions[static_cast<int>(::anyaccel::cpu::isa())])
 

@@ -16,6 +16,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/llm/safetensors.h"
 #include "anyaccel/log.h"
+#include "base/files/unfinished_files.h"
 #include "base/text/nearest_name.h"
 #include "generated/commit.h"
 #include "runtime/layers/trace.h"
@@ -78,6 +79,7 @@ int command_main(std::span<const Command> commands, int argc, char** argv) {
   for (const Command& command : commands) {
     if (std::strcmp(asked, command.name) != 0) continue;
     llm::end_process_when_mapped_file_is_cut();
+    remove_unfinished_files_on_signals();
     const int result = command.run(argc - 1, argv + 1);
     close_devices();
     const bool traced = finish_trace() && layers::all_calls_traced();

@@ -1,5 +1,5 @@
 # quantize, generate --quantize and perplexity: the story in 8 bits is that of 16, from a GGUF file and from a directory; perplexity
-# before and after, JSON, a file that cannot be written, wrong usage.
+# before and after, JSON, a file that cannot be written, a signal, wrong usage.
 anyaccel=$1
 fail() { echo "FAILED: $1"; cat "$work/out" "$work/err"; exit 1; }
 work=$(mktemp -d)
@@ -46,4 +46,25 @@ expect 2 "OUT" quantize "$stories"
 (ulimit -f 20; "$anyaccel" quantize "$stories" "$work/large.gguf" >"$work/out" 2>"$work/err") && fail "past the limit"
 grep -q "large.gguf: cannot be written: File too large" "$work/err" || fail "past the limit"
 ls -A "$work" | grep -q "other.gguf\|large.gguf" && fail "quantize left $(ls -A "$work")"
+# A signal that ends the command removes what it has not finished. The process is stopped as soon as its temporary file is
+# there; if it was faster, there is no such file any more, and another is tried.
+"$anyaccel" make-model --shape stories --out "$work/model" >"$work/out" 2>"$work/err" || fail "make-model"
+for out in ended.gguf ended; do
+  for attempt in 1 2 3 4 5 6 7 8 9 10; do
+    rm -rf "$work/$out"
+    "$anyaccel" quantize "$work/model" "$work/$out" --quiet >"$work/out" 2>"$work/err" &
+    process=$!
+    until ls -A "$work" | grep -q "^$out"; do kill -0 $process 2>/dev/null || break; done
+    kill -STOP $process 2>/dev/null
+    [ -e "$work/$out" ] && { kill -CONT $process 2>/dev/null; wait $process; continue; }
+    kill -TERM $process
+    kill -CONT $process
+    wait $process
+    code=$?
+    [ $code = 143 ] || fail "quantize that SIGTERM ends: exit code $code"
+    ls -A "$work" | grep "^$out" && fail "quantize that SIGTERM ends left $(ls -A "$work")"
+    continue 2
+  done
+  echo "skipped: quantizing was always faster than the signal ($out)"
+done
 exit 0

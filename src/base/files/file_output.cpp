@@ -14,6 +14,8 @@
 #include <ctime>
 #include <system_error>
 
+#include "base/files/unfinished_files.h"
+
 namespace anyaccel {
 
 namespace fs = std::filesystem;
@@ -54,6 +56,7 @@ std::string write_beside(const fs::path& path, std::string_view text, const stru
   const std::string fresh = path.string() + "." + std::to_string(getpid()) + "." + std::to_string(now) + ".tmp";
   const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file < 0) return write_problem(errno);
+  const UnfinishedFile unfinished(fresh);
   if (like != nullptr) (void)!::fchmod(file, like->st_mode & 07777);
   std::string reason = write_all(file, text.data(), text.size());
   if (::close(file) != 0 && reason.empty()) reason = write_problem(errno);

@@ -16,6 +16,7 @@
 #include "anyaccel/file_output.h"
 #include "anyaccel/log.h"
 #include "base/files/trusted_path.h"
+#include "base/files/unfinished_files.h"
 
 namespace anyaccel {
 
@@ -64,6 +65,7 @@ std::string replace_file(const fs::path& path, std::string_view text, unsigned m
   const std::string fresh = path.string() + "." + std::to_string(getpid()) + "." + std::to_string(now) + ".tmp";
   const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (file < 0) return std::strerror(errno);
+  const UnfinishedFile unfinished(fresh);
   std::string reason = write_all(file, text.data(), text.size());
   if (::close(file) != 0 && reason.empty()) reason = std::strerror(errno);
   if (reason.empty() && std::rename(fresh.c_str(), path.c_str()) == 0) return "";

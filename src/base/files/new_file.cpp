@@ -22,6 +22,7 @@ NewFile::NewFile(std::filesystem::path path) : path_(std::move(path)) {
       throw Error(temporary_.string() + ": cannot be created: " + write_problem(errno));
     }
   }
+  unfinished_.emplace(temporary_);
 }
 
 NewFile::~NewFile() {

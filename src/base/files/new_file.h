@@ -1,10 +1,13 @@
 // Writes a file completely or not at all: its bytes go to a temporary file in the same folder, which is renamed at the
-// end.
+// end. A signal that ends the process removes the temporary file (base/files/unfinished_files.h).
 #pragma once
 
 #include <cstddef>
 #include <filesystem>
+#include <optional>
 #include <span>
+
+#include "base/files/unfinished_files.h"
 
 namespace anyaccel {
 
@@ -26,6 +29,7 @@ class NewFile {
  private:
   std::filesystem::path path_;
   std::filesystem::path temporary_;
+  std::optional<UnfinishedFile> unfinished_;
   int fd_ = -1;
 };
 

@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "anyaccel/llm/safetensors.h"
+#include "base/files/unfinished_files.h"
 
 namespace anyaccel::llm {
 
@@ -58,6 +59,7 @@ void append(std::array<char, 4608>& line, size_t& length, const char* text) {
          "needed after that)\n");
   // If writing fails, there is no way to report it.
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), length);
+  remove_unfinished_files();
   ::_exit(1);
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <set>
 #include <span>
@@ -14,6 +15,7 @@
 #include "anyaccel/file_output.h"
 #include "anyaccel/llm/model_config.h"
 #include "anyaccel/llm/safetensors.h"
+#include "base/files/unfinished_files.h"
 #include "base/text/json.h"
 #include "llm/config/shape_config.h"
 #include "llm/model/decoder_tensors.h"
@@ -29,13 +31,15 @@ namespace fs = std::filesystem;
 // Number of bytes that are generated and written at a time.
 constexpr size_t written_piece_bytes = size_t{4} << 20;
 
-// The folder of a model that is being written. The destructor deletes the files unless the model is complete.
+// The folder of a model that is being written. The destructor, or a signal that ends the process, deletes the files
+// unless the model is complete.
 class Target {
  public:
   explicit Target(const std::string& directory) : folder_(directory) {
     std::error_code error;
     made_folder_ = fs::create_directories(folder_, error);
     if (error) throw Error("make-model: cannot make the directory '" + directory + "': " + error.message());
+    if (made_folder_) unfinished_.emplace_back(folder_, UnfinishedFile::Kind::EmptyFolder);
   }
   ~Target() {
     if (complete_) return;
@@ -50,7 +54,10 @@ class Target {
   fs::path file(const char* name) {
     const fs::path path = folder_ / name;
     std::error_code error;
-    if (!fs::exists(path, error)) files_.push_back(path);
+    if (!fs::exists(path, error)) {
+      files_.push_back(path);
+      unfinished_.emplace_back(path);
+    }
     return path;
   }
   void write(const char* name, const std::string& text) {
@@ -58,12 +65,16 @@ class Target {
     const std::string reason = write_output_file(path, text);
     if (!reason.empty()) throw Error("make-model: cannot write '" + path.string() + "': " + reason, AA_UNAVAILABLE);
   }
-  void complete() { complete_ = true; }
+  void complete() {
+    complete_ = true;
+    unfinished_.clear();
+  }
 
  private:
   fs::path folder_;
   bool made_folder_ = false;
   std::vector<fs::path> files_;
+  std::deque<UnfinishedFile> unfinished_;
   bool complete_ = false;
 };
 

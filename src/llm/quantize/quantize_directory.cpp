@@ -11,12 +11,14 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <vector>
 
 #include "anyaccel/error.h"
 #include "anyaccel/file_output.h"
+#include "base/files/unfinished_files.h"
 #include "base/process/all_cores.h"
 #include "base/text/json.h"
 #include "llm/checkpoint/gguf.h"
@@ -91,7 +93,7 @@ std::vector<std::byte> as_dtype(std::span<const float> values, DType dtype) {
 
 // ---- files --------------------------------------------------------------------------------------------------------------
 
-// The folder that is being written, which gets its name when it is complete and else is removed.
+// The folder that is being written, which gets its name when it is complete and else is removed, by a signal too.
 class NewFolder {
  public:
   explicit NewFolder(fs::path path) : path_(std::move(path)) {
@@ -106,6 +108,7 @@ class NewFolder {
       throw Error("quantize: cannot make the directory '" + temporary_.string() + "': " + error.message(),
                   AA_UNAVAILABLE);
     }
+    unfinished_.emplace(temporary_, UnfinishedFile::Kind::FolderWithFiles);
   }
   ~NewFolder() {
     std::error_code ignored;
@@ -125,6 +128,7 @@ class NewFolder {
  private:
   fs::path path_;
   fs::path temporary_;
+  std::optional<UnfinishedFile> unfinished_;
 };
 
 // Returns whether a file of a model's directory is neither its weights nor its configuration.

@@ -1,0 +1,32 @@
+// Remembers files and folders that are being written under temporary names, so that a signal that ends the process can
+// remove them first.
+#pragma once
+
+#include <filesystem>
+
+namespace anyaccel {
+
+struct UnfinishedEntry;
+
+// While an object exists, remove_unfinished_files() removes what is at its path.
+class UnfinishedFile {
+ public:
+  enum class Kind { File, EmptyFolder, FolderWithFiles };
+  explicit UnfinishedFile(const std::filesystem::path& path, Kind kind = Kind::File);
+  ~UnfinishedFile();
+  UnfinishedFile(const UnfinishedFile&) = delete;
+  UnfinishedFile& operator=(const UnfinishedFile&) = delete;
+
+ private:
+  UnfinishedEntry* entry_;
+};
+
+// Removes the files and folders of all UnfinishedFile objects that this process (not its parent) created. Makes system
+// calls only, so that signal handlers may call it; the process must end after that.
+void remove_unfinished_files() noexcept;
+
+// From now on SIGHUP, SIGINT, SIGQUIT and SIGTERM remove the unfinished files before they end the process. Signals that
+// the process ignores (nohup) or handles stay as they are. Programs call this; the library does not.
+void remove_unfinished_files_on_signals();
+
+}  // namespace anyaccel

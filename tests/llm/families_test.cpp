@@ -159,7 +159,11 @@ TEST(FamilyFields, ThatChangeTheComputationAreRefused) {
       {"gpt_neox_1", {{"head_dim", 8}, {"sliding_window", 6}}},
       {"gemma3_text_4", {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 3.0}}}}},
       {"phi3_3", {{"original_max_position_embeddings", nullptr}}},
-      {"gemma_1", {{"use_bidirectional_attention", true}, {"hidden_activation", "mish"}, {"is_encoder_decoder", true}}},
+      {"gemma_1",
+       {{"use_bidirectional_attention", true},
+        {"hidden_activation", "mish"},
+        {"hidden_activation", "relu"},
+        {"is_encoder_decoder", true}}},
       {"gemma3_text_1", {{"use_bidirectional_attention", true}, {"layer_types", {"full_attention"}}}},
       {"phi3_1", {{"rope_parameters", {{"rope_type", "yarn"}, {"factor", 2.0}}}}},
       {"stablelm_1", {{"qk_layernorm", true}}},
@@ -216,6 +220,21 @@ TEST(FamilyFields, ThatChangeTheComputationAreRefused) {
       EXPECT_THROW(parse_model_config(config.dump(), "config.json"), CheckpointError) << name << " " << field;
     }
   }
+}
+
+TEST(FamilyFields, OfGemmasActivationAgree) {
+  Json config = FamilyCase("gemma_1").data.at("config");
+  const auto read = [&] { return parse_model_config(config.dump(), "config.json").hidden_act; };
+  for (const auto& [field, name] : {std::pair("hidden_act", "gelu"), {"hidden_activation", "gelu_pytorch_tanh"}}) {
+    config[field] = name;
+    EXPECT_EQ(read(), ops::Activation::GeluTanh) << field;
+  }
+  config["hidden_activation"] = nullptr;
+  config["hidden_act"] = "relu";
+  EXPECT_EQ(read(), ops::Activation::Relu);
+  config.erase("hidden_act");
+  config["hidden_activation"] = "silu";
+  EXPECT_EQ(read(), ops::Activation::Silu);
 }
 
 // Matrices are quantized while they load, but for those whose rows are collected from all over the file's.

@@ -21,12 +21,22 @@ void gemma_common(const JsonRef& root, ModelConfig& config) {
   config.qkv_bias = config.o_bias = read_flag(root, "attention_bias", false);
 }
 
-// Whatever the file says, "gelu" stands for the approximation by tanh.
+// Whatever the file says, "gelu" stands for the approximation by tanh. Older releases of transformers use hidden_activation
+// and ignore hidden_act, newer ones the other way round.
 void compose_gemma(const JsonRef& root, ModelConfig& config) {
   gemma_common(root, config);
+  const auto meant = [](ops::Activation named) {
+    return named == ops::Activation::Gelu ? ops::Activation::GeluTanh : named;
+  };
+  config.hidden_act = meant(config.hidden_act);
   const auto written = root.find("hidden_activation");
-  config.hidden_act = written ? read_activation(root, "hidden_activation", "") : config.hidden_act;
-  if (config.hidden_act == ops::Activation::Gelu) config.hidden_act = ops::Activation::GeluTanh;
+  if (!written) return;
+  const ops::Activation other = meant(read_activation(root, "hidden_activation", ""));
+  if (root.has("hidden_act") && other != config.hidden_act) {
+    written->fail("null, or the activation that hidden_act names (" + quote_text(root.at("hidden_act").string()) +
+                  "): releases of transformers differ in which of the two fields they use");
+  }
+  config.hidden_act = other;
 }
 
 void gemma_scaled(const JsonRef& root, ModelConfig& config) {

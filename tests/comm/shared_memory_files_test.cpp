@@ -81,17 +81,21 @@ TEST(SharedMemoryFiles, TheSoftLimitIsRaisedWhereTheHardOneAllows) {
 }
 
 TEST(SharedMemoryFiles, TooLowALimitIsNamed) {
-  const std::vector<Report> reports = run_processes(8, [](const Membership& membership) {
-    const int before = open_files();
-    set_limits(before + 5, before + 5);
-    make_shared_memory_communicator(membership);
-  });
-  for (const Report& report : reports) {
-    EXPECT_NE(report.text.find("no shared memory can be made with the 7 other ranks of this host: this process has "),
-              std::string::npos)
-        << report.text;
-    EXPECT_NE(report.text.find(" files open of at most "), std::string::npos) << report.text;
-    EXPECT_NE(report.text.find("raise the limit on open files to "), std::string::npos) << report.text;
+  for (const auto& [ranks, with] : {std::pair(8, "with the 7 other ranks of this host"),
+                                    {2, "with the other rank of this host"},
+                                    {1, "for the group of one rank"}}) {
+    const std::vector<Report> reports = run_processes(ranks, [](const Membership& membership) {
+      const int before = open_files();
+      set_limits(before + 5, before + 5);
+      make_shared_memory_communicator(membership);
+    });
+    for (const Report& report : reports) {
+      EXPECT_NE(report.text.find("no shared memory can be made " + std::string(with) + ": this process has "),
+                std::string::npos)
+          << report.text;
+      EXPECT_NE(report.text.find(" files open of at most "), std::string::npos) << report.text;
+      EXPECT_NE(report.text.find("raise the limit on open files to "), std::string::npos) << report.text;
+    }
   }
 }
 

@@ -84,8 +84,10 @@ Exchange::Exchange(const Membership& membership, const Check& check)
   const auto others = static_cast<size_t>(size_ - 1);
   const std::string room = make_room_for_files((rank_ == 0 ? others + 1 : 1) + 1 + 2 * Parcel::kMostFds + others);
   if (!room.empty()) {
-    throw CommunicationError("no shared memory can be made with the " + std::to_string(others) +
-                             " other ranks of this host: " + room);
+    const std::string with = others == 0   ? "for the group of one rank"
+                             : others == 1 ? "with the other rank of this host"
+                                           : "with the " + std::to_string(others) + " other ranks of this host";
+    throw CommunicationError("no shared memory can be made " + with + ": " + room);
   }
   if (size_ == 1) {
     secret_ = random_hex();

@@ -1,8 +1,9 @@
 // The loops of the optimizers: a list of parameters cut among the threads, and arrays of any dtype given to kernels that
 // know float32 only.
 //
-// A kernel is a function of (param, grad, state0, state1, n) over float arrays; n is a multiple of kBlock. Float32 arrays
-// reach it where they lie, others through small buffers that stay in the first level cache.
+// A kernel is a class whose call operator takes one vector each of the parameters, gradients and states as floats, and changes
+// them. The usual dtypes are converted in registers; others, and what does not fill a block, go through small buffers that
+// stay in the first level cache.
 #pragma once
 
 #include "anyaccel/op_source.h"
@@ -80,26 +81,109 @@ inline __attribute__((noinline)) void narrow_copy(const float* from, void* to, i
   }
 }
 
-// Elements [begin, end) of a parameter through the kernel. kStates: how many of the state arrays there are; what the
-// kernel does not write back is named by kWrites.
+// What of a parameter a kernel changes.
 enum Writes { kParam = 1, kState = 2 };
 
+// -- two vectors of elements at once --
+// kPairs: all arrays are bf16, and vectors are those of load_pairs(). Else they follow one another.
+template <bool kPairs, class T>
+AA_INLINE EvenOdd load_two(const T* p) {
+  if constexpr (kPairs) return load_pairs(p);
+  return {load(p), load(p + Vec::width)};
+}
+template <bool kPairs, bool kInOneStep, class T>
+AA_INLINE void store_two(T* p, EvenOdd x) {
+  if constexpr (kPairs) {
+    store_pairs<kInOneStep>(p, x);
+  } else if constexpr (kInOneStep && __is_same(T, bf16)) {
+    store_in_order<true>(p, x);
+  } else {
+    store(p, x.even);
+    store(p + Vec::width, x.odd);
+  }
+}
+// Asks for kBlock elements, `ahead` bytes from here.
+template <class T>
+AA_INLINE void fetch(const T* p) {
+  for (int64_t i = 0; i < kBlock; i += 64 / static_cast<int64_t>(sizeof(T))) {
+    prefetch(reinterpret_cast<const char*>(p + i) + ahead);
+  }
+}
+
+// The kernel on n elements where they lie, n a multiple of kBlock. Arrays of states that the optimizer does not have are
+// null.
+template <int kStates, int kWrites, bool kInOneStep, class P, class G, class S, class Kernel>
+__attribute__((noinline)) void step_vectors(P* p, const G* g, S* s0, S* s1, int64_t n, const Kernel& shared) {
+  const Kernel kernel = shared;  // in registers, which no store can change
+  constexpr bool kPairs = __is_same(P, bf16) && __is_same(G, bf16) && (kStates == 0 || __is_same(S, bf16));
+  for (int64_t i = 0; i < n; i += kBlock) {
+    fetch(p + i);
+    fetch(g + i);
+    if constexpr (kStates > 0) fetch(s0 + i);
+    if constexpr (kStates > 1) fetch(s1 + i);
+#pragma GCC unroll 4
+    for (int64_t j = i; j < i + kBlock; j += 2 * Vec::width) {
+      EvenOdd param = load_two<kPairs>(p + j), state0, state1;
+      const EvenOdd grad = load_two<kPairs>(g + j);
+      if constexpr (kStates > 0) state0 = load_two<kPairs>(s0 + j);
+      if constexpr (kStates > 1) state1 = load_two<kPairs>(s1 + j);
+      kernel(param.even, grad.even, state0.even, state1.even);
+      kernel(param.odd, grad.odd, state0.odd, state1.odd);
+      if constexpr ((kWrites & kState) && kStates > 0) store_two<kPairs, kInOneStep>(s0 + j, state0);
+      if constexpr ((kWrites & kState) && kStates > 1) store_two<kPairs, kInOneStep>(s1 + j, state1);
+      if constexpr (kWrites & kParam) store_two<kPairs, kInOneStep>(p + j, param);
+    }
+  }
+}
+
+// The same for the elements [begin, begin + n) of a parameter.
 template <int kStates, int kWrites, class Kernel>
+struct VectorStep {
+  template <class P, class G, class S>
+  static void run(const aa_parameter& p, int64_t begin, int64_t n, const Kernel& kernel) {
+    P* const param = static_cast<P*>(p.param) + begin;
+    const G* const grad = static_cast<const G*>(p.grad) + begin;
+    S* const state0 = static_cast<S*>(p.state[0]) + begin;
+    S* const state1 = kStates > 1 ? static_cast<S*>(p.state[1]) + begin : nullptr;
+    if constexpr (__is_same(P, bf16) && AA_VECTOR_AVX512) {
+      if (rounds_to_bf16) return step_vectors<kStates, kWrites, true>(param, grad, state0, state1, n, kernel);
+    }
+    step_vectors<kStates, kWrites, false>(param, grad, state0, state1, n, kernel);
+  }
+};
+
+// Step::run() for the dtypes of a parameter with states; null for those that no large model has. Each takes time to compile,
+// while somebody waits: without wide vectors, or where kAll is false, only float32 is worth it.
+template <class Step, bool kAll = true>
+AA_INLINE auto with_dtypes(const aa_parameter& p) -> decltype(&Step::template run<float, float, float>) {
+  const auto are = [&](int32_t param, int32_t grad, int32_t state) {
+    return p.param_dtype == param && p.grad_dtype == grad && p.state_dtype == state;
+  };
+  constexpr int32_t f32 = AA_DTYPE_F32, b16 = AA_DTYPE_BF16;
+  if (are(f32, f32, f32)) return Step::template run<float, float, float>;
+  if constexpr (kAll && (AA_VECTOR_AVX512 || AA_VECTOR_AVX2)) {
+    if (are(f32, b16, f32)) return Step::template run<float, bf16, float>;
+    if (are(b16, b16, b16)) return Step::template run<bf16, bf16, bf16>;
+    if (are(b16, b16, f32)) return Step::template run<bf16, bf16, float>;
+  }
+  return nullptr;
+}
+
+// Elements [begin, end) of a parameter through the kernel. kStates: how many of the state arrays there are; what the
+// kernel does not write back is named by kWrites. kAll: as for with_dtypes().
+template <int kStates, int kWrites, bool kAll = true, class Kernel>
 void run_kernel(const aa_parameter& p, int64_t begin, int64_t end, const Kernel& kernel) {
-  const bool plain =
-      p.param_dtype == AA_DTYPE_F32 && p.grad_dtype == AA_DTYPE_F32 && (kStates == 0 || p.state_dtype == AA_DTYPE_F32);
   const bool copies = p.copy != nullptr && (kWrites & kParam) != 0;
   int64_t i = begin;
-  if (plain) {
-    float* const param = static_cast<float*>(p.param);
-    const float* const grad = static_cast<const float*>(p.grad);
-    float* const state0 = static_cast<float*>(p.state[0]);
-    float* const state1 = static_cast<float*>(p.state[1]);
+  // A copy gets what a 16-bit parameter is before it is rounded, which only the buffers have.
+  const auto step =
+      copies && p.param_dtype != AA_DTYPE_F32 ? nullptr : with_dtypes<VectorStep<kStates, kWrites, Kernel>, kAll>(p);
+  if (step) {
     const int64_t whole = (end - begin) / kBlock * kBlock + begin;
     while (i < whole) {
       const int64_t n = copies && whole - i > 4 * kStaged ? 4 * kStaged : whole - i;
-      kernel(param + i, grad + i, kStates > 0 ? state0 + i : nullptr, kStates > 1 ? state1 + i : nullptr, n);
-      if (copies) narrow_copy(param + i, at(p.copy, p.copy_dtype, i), p.copy_dtype, n);
+      step(p, i, n, kernel);
+      if (copies) narrow_copy(static_cast<const float*>(p.param) + i, at(p.copy, p.copy_dtype, i), p.copy_dtype, n);
       i += n;
     }
   }
@@ -122,7 +206,7 @@ void run_kernel(const aa_parameter& p, int64_t begin, int64_t end, const Kernel&
     const float* const grad = reach(p.grad, p.grad_dtype, buffers[1]);
     float* const state0 = kStates > 0 ? reach(p.state[0], p.state_dtype, buffers[2]) : nullptr;
     float* const state1 = kStates > 1 ? reach(p.state[1], p.state_dtype, buffers[3]) : nullptr;
-    kernel(param, grad, state0, state1, padded);
+    step_vectors<kStates, kWrites, false>(param, grad, state0, state1, padded, kernel);
     if (kWrites & kParam) give_back(param, p.param, p.param_dtype, buffers[0]);
     if (kWrites & kState) {
       if (kStates > 0) give_back(state0, p.state[0], p.state_dtype, buffers[2]);
@@ -130,6 +214,25 @@ void run_kernel(const aa_parameter& p, int64_t begin, int64_t end, const Kernel&
     }
     if (copies) narrow_copy(param, at(p.copy, p.copy_dtype, i), p.copy_dtype, n);
     i += n;
+  }
+}
+
+// Calls body(floats, n) for the elements [begin, end) of an array, in order, as floats where they lie or in a buffer; n is a
+// multiple of kBlock, and what follows the last element is zero.
+template <class Body>
+void read_floats(const void* data, int32_t dtype, int64_t begin, int64_t end, const Body& body) {
+  int64_t i = begin;
+  if (dtype == AA_DTYPE_F32) {
+    const int64_t whole = (end - begin) / kBlock * kBlock;
+    if (whole > 0) body(static_cast<const float*>(data) + begin, whole);
+    i += whole;
+  }
+  alignas(64) float buffer[kStaged];
+  for (; i < end; i += kStaged) {
+    const int64_t n = end - i < kStaged ? end - i : kStaged, padded = (n + kBlock - 1) / kBlock * kBlock;
+    widen(at(data, dtype, i), dtype, buffer, n);
+    for (int64_t k = n; k < padded; ++k) buffer[k] = 0.0f;
+    body(static_cast<const float*>(buffer), padded);
   }
 }
 
@@ -169,11 +272,20 @@ void for_each_part(const aa_parameter* parameters, int64_t count, int64_t align,
   });
 }
 
-template <int kStates, int kWrites, class Kernel>
+template <int kStates, int kWrites, bool kAll = true, class Kernel>
 void for_each_element(const aa_parameter* parameters, int64_t count, const Kernel& kernel) {
   for_each_part(parameters, count, kAlign, [&](int64_t k, int64_t begin, int64_t end) {
-    run_kernel<kStates, kWrites>(parameters[k], begin, end, kernel);
+    run_kernel<kStates, kWrites, kAll>(parameters[k], begin, end, kernel);
   });
+}
+
+// The square of a float is a double exactly, so that it does not matter whether it is rounded.
+AA_INLINE double add_square(double sum, double x) {
+#if defined(__FMA__)
+  return __builtin_fma(x, x, sum);
+#else
+  return sum + x * x;
+#endif
 }
 
 // Sums of squares in 32 lanes of double: element i goes to lane i % 32, whatever the width of a vector.
@@ -187,7 +299,7 @@ class SquareSum {
       prefetch(reinterpret_cast<const char*>(x + i) + ahead);
       prefetch(reinterpret_cast<const char*>(x + i) + ahead + 64);
 #pragma GCC unroll 32
-      for (int j = 0; j < kLanes; ++j) lanes[j] += static_cast<double>(x[i + j]) * static_cast<double>(x[i + j]);
+      for (int j = 0; j < kLanes; ++j) lanes[j] = add_square(lanes[j], static_cast<double>(x[i + j]));
     }
     for (int j = 0; j < kLanes; ++j) lanes_[j] = lanes[j];
   }
@@ -220,12 +332,9 @@ void for_each_segment(const aa_parameter* parameters, int64_t count, const Body&
 AA_OP void grad_square_sums(const aa_parameter* parameters, int64_t count, double* sums) {
   using namespace anyaccel::op;
   for_each_segment(parameters, count, [&](int64_t k, int64_t begin, int64_t end, int64_t segment) {
-    // Seen as a parameter without states: the kernel looks at the gradient only.
-    aa_parameter grads = parameters[k];
-    grads.param = const_cast<void*>(grads.grad);
-    grads.param_dtype = grads.grad_dtype;
     SquareSum sum;
-    run_kernel<0, 0>(grads, begin, end, [&](float*, const float* g, float*, float*, int64_t n) { sum.add(g, n); });
+    read_floats(parameters[k].grad, parameters[k].grad_dtype, begin, end,
+                [&](const float* g, int64_t n) { sum.add(g, n); });
     sums[segment] = sum.total();
   });
 }

@@ -524,24 +524,82 @@ AA_INLINE void store_bytes(uint8_t* p, Words a, Words b, Words c, Words d) {
 #endif
 }
 
+// -- 2 * Vec::width elements of bf16: a word holds one at an even place in its lower half and one at an odd place in its upper
+// half, so that neither way needs a permutation. What is stored must not be denormal, as in narrow_normal(). --
+struct EvenOdd {
+  Vec even, odd;
+};
+AA_INLINE EvenOdd load_pairs(const bf16* p) {
+  Words words;
+  __builtin_memcpy(&words, p, sizeof(words));
+  return {of_bits(words << 16), of_bits(words & 0xffff0000u)};
+}
+// The bits of from_float<bf16>(), in the upper halves; the lower ones do not count.
+AA_INLINE Words round_to_bf16(Vec a) {
+  const Words bits = bits_of(a);
+  const Words rounded = bits + (bits >> 16 & 1u) + 0x7fffu;
+  return bits_of(select(is_nan(a), of_bits(bits | 0x400000u), of_bits(rounded)));
+}
 #if AA_VECTOR_AVX512
-__attribute__((noinline, target("avx512bf16"))) inline void narrow_in_one_step(const float* from, int64_t n, bf16* to) {
-  for (int64_t i = 0; i < n; i += 16) {
-    const __m256bh narrow = _mm512_cvtneps_pbh(_mm512_loadu_ps(from + i));
-    __builtin_memcpy(to + i, &narrow, sizeof(narrow));
-  }
+// Assembly, so that callers need no flag of the compiler.
+AA_INLINE __m512i narrow_in_one_step(Vec low, Vec high) {
+  __m512i narrow;
+  __asm__("vcvtne2ps2bf16 %2, %1, %0" : "=v"(narrow) : "v"(high.v), "v"(low.v));
+  return narrow;
 }
 #endif
-// Stores n floats, a multiple of Vec::width, as store() does, but none may be denormal: those count as zero where the
-// processor rounds to bf16 by itself.
-inline void narrow_normal(const float* from, int64_t n, bf16* to) {
+// kInOneStep: by an instruction; see rounds_to_bf16.
+template <bool kInOneStep>
+AA_INLINE void store_pairs(bf16* p, EvenOdd x) {
 #if AA_VECTOR_AVX512
-  if (__builtin_cpu_supports("avx512bf16")) {
-    narrow_in_one_step(from, n, to);
+  if constexpr (kInOneStep) {
+    // Word i: element i of the lower half, which came from x.even, and element i of the upper half.
+    constexpr int kStep = 1 << 16 | 1, kFirst = 16 << 16;
+    const __m512i order = _mm512_setr_epi32(
+        kFirst, kFirst + kStep, kFirst + 2 * kStep, kFirst + 3 * kStep, kFirst + 4 * kStep, kFirst + 5 * kStep,
+        kFirst + 6 * kStep, kFirst + 7 * kStep, kFirst + 8 * kStep, kFirst + 9 * kStep, kFirst + 10 * kStep,
+        kFirst + 11 * kStep, kFirst + 12 * kStep, kFirst + 13 * kStep, kFirst + 14 * kStep, kFirst + 15 * kStep);
+    _mm512_storeu_si512(p, _mm512_permutexvar_epi16(order, narrow_in_one_step(x.even, x.odd)));
     return;
   }
 #endif
-  for (int64_t i = 0; i < n; i += Vec::width) store(to + i, load(from + i));
+  const Words words = select_bits(Words{} + 0xffff0000u, round_to_bf16(x.odd), round_to_bf16(x.even) >> 16);
+  __builtin_memcpy(p, &words, sizeof(words));
+}
+// The same for elements in their order, `x.even` being the first half of them.
+template <bool kInOneStep>
+AA_INLINE void store_in_order(bf16* p, EvenOdd x) {
+#if AA_VECTOR_AVX512
+  if constexpr (kInOneStep) {
+    _mm512_storeu_si512(p, narrow_in_one_step(x.even, x.odd));
+    return;
+  }
+#endif
+  store(p, x.even);
+  store(p + Vec::width, x.odd);
+}
+// Whether the processor has an instruction that rounds to bf16.
+#if AA_VECTOR_AVX512
+inline const bool rounds_to_bf16 = __builtin_cpu_supports("avx512bf16") != 0;
+#else
+inline constexpr bool rounds_to_bf16 = false;
+#endif
+
+// Stores n floats, a multiple of Vec::width, as store() does, but none may be denormal: those count as zero where the
+// processor rounds to bf16 by itself.
+inline void narrow_normal(const float* from, int64_t n, bf16* to) {
+  int64_t i = 0;
+#if AA_VECTOR_AVX512
+  if (rounds_to_bf16) {
+    for (; i + 32 <= n; i += 32) store_in_order<true>(to + i, {load(from + i), load(from + i + 16)});
+    if (i < n) {
+      const __m512i last = narrow_in_one_step(load(from + i), Vec());
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + i), _mm512_castsi512_si256(last));
+    }
+    return;
+  }
+#endif
+  for (; i < n; i += Vec::width) store(to + i, load(from + i));
 }
 
 AA_INLINE void stream_fence() {

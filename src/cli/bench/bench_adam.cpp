@@ -1,88 +1,121 @@
-// Implements bench adam on the host: compares steps of CPUAdam on float32 tensors with a hand-written loop over the
-// same arrays, which reads and writes the same bytes and computes next to nothing.
+// Implements bench adam on the host: compares steps of the optimizers on float32 and on bfloat16 tensors with a hand-written
+// loop over the same arrays, which reads and writes the same bytes and computes next to nothing.
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
+#include <functional>
 #include <new>
 #include <string>
 
 #include "anyaccel/op_builder.h"
+#include "anyaccel/ops/cpu_adagrad.h"
 #include "anyaccel/ops/cpu_adam.h"
+#include "anyaccel/ops/cpu_lion.h"
+#include "anyaccel/ops/fused_lamb.h"
 #include "cli/bench/bench.h"
 #include "ops/host/host_accelerator.h"
 
 namespace anyaccel::cli::bench {
 namespace {
 
-constexpr int kArrays = 4;               // p, g, m, v
-constexpr double kBytesPerElement = 28;  // four read, three written
-constexpr int64_t kBlock = 64;           // elements of an unrolled block
+constexpr int kArrays = 4;      // of parameters, gradients and at most two states
+constexpr size_t kBlock = 256;  // bytes of an unrolled block of an array
 
 // -- the stream --
 
-using Vector = float __attribute__((vector_size(64), aligned(4), may_alias));
+using Vector = uint32_t __attribute__((vector_size(64), aligned(4), may_alias));
 
-// n is a multiple of kBlock; `ahead` is the prefetch distance in bytes, or 0.
-__attribute__((always_inline)) inline void stream_block_loop(float* p, const float* g, float* m, float* v, int64_t n,
-                                                             int64_t ahead) {
-  const float factor = 0.999f;
-  for (int64_t i = 0; i < n; i += kBlock) {
+// The arrays that a pass over the elements reads, and those of them that it writes, as bits. Each step has one pass, but
+// LAMB, whose parameters wait for the norms, has two.
+struct Pass {
+  unsigned read, written;
+};
+constexpr Pass kAdamPass{0b1111, 0b1101}, kThreePass{0b0111, 0b0101};
+constexpr Pass kMomentsPass{0b1111, 0b1100}, kApplyPass{0b1101, 0b0001};
+
+// Bytes [begin, end) of the arrays, whole blocks; `ahead` is the prefetch distance in bytes, or 0. `nothing` is 0, which the
+// compiler does not know: what is written depends on all that is read, and stays what it was. Loops over the arrays are
+// written out, since this file is compiled with -O1.
+template <unsigned kRead, unsigned kWritten>
+__attribute__((always_inline)) inline void stream_block_loop(char* const* arrays, size_t begin, size_t end,
+                                                             size_t ahead, uint32_t nothing) {
+  constexpr bool kReads0 = kRead & 1, kReads1 = kRead & 2, kReads2 = kRead & 4, kReads3 = kRead & 8;
+  char *const a = arrays[0], *const b = arrays[1], *const c = arrays[2], *const d = arrays[3];
+  for (size_t i = begin; i < end; i += kBlock) {
     if (ahead) {
-      for (int64_t line = i; line < i + kBlock; line += 16) {
-        __builtin_prefetch(reinterpret_cast<const char*>(p + line) + ahead);
-        __builtin_prefetch(reinterpret_cast<const char*>(g + line) + ahead);
-        __builtin_prefetch(reinterpret_cast<const char*>(m + line) + ahead);
-        __builtin_prefetch(reinterpret_cast<const char*>(v + line) + ahead);
+      for (size_t line = i + ahead; line < i + ahead + kBlock; line += 64) {
+        if constexpr (kReads0) __builtin_prefetch(a + line);
+        if constexpr (kReads1) __builtin_prefetch(b + line);
+        if constexpr (kReads2) __builtin_prefetch(c + line);
+        if constexpr (kReads3) __builtin_prefetch(d + line);
       }
     }
 #pragma GCC unroll 4
-    for (int64_t j = i; j < i + kBlock; j += 16) {
-      const Vector grad = *reinterpret_cast<const Vector*>(g + j);
-      *reinterpret_cast<Vector*>(p + j) *= factor;
-      *reinterpret_cast<Vector*>(m + j) = *reinterpret_cast<Vector*>(m + j) * factor + grad;
-      *reinterpret_cast<Vector*>(v + j) *= factor;
+    for (size_t j = i; j < i + kBlock; j += sizeof(Vector)) {
+      Vector x{}, y{}, z{}, w{};
+      if constexpr (kReads0) x = *reinterpret_cast<const Vector*>(a + j);
+      if constexpr (kReads1) y = *reinterpret_cast<const Vector*>(b + j);
+      if constexpr (kReads2) z = *reinterpret_cast<const Vector*>(c + j);
+      if constexpr (kReads3) w = *reinterpret_cast<const Vector*>(d + j);
+      const Vector change = (x | y | z | w) & nothing;
+      if constexpr (kWritten & 1) *reinterpret_cast<Vector*>(a + j) = x ^ change;
+      if constexpr (kWritten & 2) *reinterpret_cast<Vector*>(b + j) = y ^ change;
+      if constexpr (kWritten & 4) *reinterpret_cast<Vector*>(c + j) = z ^ change;
+      if constexpr (kWritten & 8) *reinterpret_cast<Vector*>(d + j) = w ^ change;
     }
   }
 }
 
-using StreamLoop = void (*)(float*, const float*, float*, float*, int64_t, int64_t);
+using StreamLoop = void (*)(char* const*, size_t, size_t, size_t, uint32_t);
+template <unsigned kRead, unsigned kWritten>
+struct Streams {
 #if defined(__x86_64__)
-__attribute__((target("avx512f"))) void stream_avx512(float* p, const float* g, float* m, float* v, int64_t n,
-                                                      int64_t ahead) {
-  stream_block_loop(p, g, m, v, n, ahead);
-}
-__attribute__((target("avx2"))) void stream_avx2(float* p, const float* g, float* m, float* v, int64_t n,
-                                                 int64_t ahead) {
-  stream_block_loop(p, g, m, v, n, ahead);
-}
+  __attribute__((target("avx512f"))) static void avx512(char* const* arrays, size_t begin, size_t end, size_t ahead,
+                                                        uint32_t nothing) {
+    stream_block_loop<kRead, kWritten>(arrays, begin, end, ahead, nothing);
+  }
+  __attribute__((target("avx2"))) static void avx2(char* const* arrays, size_t begin, size_t end, size_t ahead,
+                                                   uint32_t nothing) {
+    stream_block_loop<kRead, kWritten>(arrays, begin, end, ahead, nothing);
+  }
 #endif
-void stream_plain(float* p, const float* g, float* m, float* v, int64_t n, int64_t ahead) {
-  stream_block_loop(p, g, m, v, n, ahead);
-}
-StreamLoop best_stream_loop() {
+  static void plain(char* const* arrays, size_t begin, size_t end, size_t ahead, uint32_t nothing) {
+    stream_block_loop<kRead, kWritten>(arrays, begin, end, ahead, nothing);
+  }
+  static StreamLoop best() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) return stream_avx512;
-  if (__builtin_cpu_supports("avx2")) return stream_avx2;
+    if (__builtin_cpu_supports("avx512f")) return avx512;
+    if (__builtin_cpu_supports("avx2")) return avx2;
 #endif
-  return stream_plain;
+    return plain;
+  }
+};
+StreamLoop stream_loop(const Pass& pass) {
+  const auto is = [&](const Pass& other) { return pass.read == other.read && pass.written == other.written; };
+  if (is(kAdamPass)) return Streams<kAdamPass.read, kAdamPass.written>::best();
+  if (is(kThreePass)) return Streams<kThreePass.read, kThreePass.written>::best();
+  if (is(kMomentsPass)) return Streams<kMomentsPass.read, kMomentsPass.written>::best();
+  return Streams<kApplyPass.read, kApplyPass.written>::best();
 }
-constexpr int64_t kAhead[] = {0, 1024, 2048, 4096};
+constexpr size_t kAhead[] = {0, 1024, 2048, 4096};
 
 // -- memory and threads --
 
-// Calls body(begin, end) on every thread, with its share of the elements.
+// Calls body(begin, end) on every thread, with its share of the bytes of an array; all but the last are whole blocks.
 template <class Body>
-void on_threads(int64_t elements, const Body& body) {
+void on_threads(size_t bytes, const Body& body) {
   struct Region {
     const Body* body;
-    int64_t elements;
-  } region{&body, elements};
+    size_t bytes;
+  } region{&body, bytes};
   ops::op_services()->run(
       [](void* context, int32_t index, int32_t count) {
         const auto& r = *static_cast<Region*>(context);
-        const auto edge = [&](int64_t i) { return i == count ? r.elements : r.elements / count * i / kBlock * kBlock; };
-        (*r.body)(edge(index), edge(index + 1));
+        const auto threads = static_cast<size_t>(count), thread = static_cast<size_t>(index);
+        const auto edge = [&](size_t i) { return i == threads ? r.bytes : r.bytes / threads * i / kBlock * kBlock; };
+        (*r.body)(edge(thread), edge(thread + 1));
       },
       &region);
 }
@@ -92,21 +125,24 @@ void on_threads(int64_t elements, const Body& body) {
 // denormal.
 class Arrays {
  public:
-  explicit Arrays(int64_t elements) : elements_(elements) {
-    const size_t each = (static_cast<size_t>(elements) * sizeof(float) + kPage - 1) / kPage * kPage;
+  Arrays(int64_t elements, DType dtype) : elements_(elements), dtype_(dtype) {
+    const size_t each = (array_bytes() + kPage - 1) / kPage * kPage;
     bytes_ = kArrays * (each + 15 * kPage);
     memory_ = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (memory_ == MAP_FAILED) throw std::bad_alloc();
     madvise(memory_, bytes_, MADV_HUGEPAGE);
     for (size_t k = 0; k < kArrays; ++k) {
-      array_[k] = reinterpret_cast<float*>(static_cast<char*>(memory_) + k * (each + (2 * k + 9) * kPage));
+      array_[k] = static_cast<char*>(memory_) + k * (each + (2 * k + 9) * kPage);
     }
-    on_threads(elements, [&](int64_t begin, int64_t end) {
+    on_threads(array_bytes(), [&](size_t begin, size_t end) {
       uint32_t word = 0x9e3779b9u + static_cast<uint32_t>(begin);
-      for (int64_t i = begin; i < end; ++i) {
-        for (float* array : array_) {
+      const size_t item = dtype_size(dtype_);
+      for (size_t i = begin; i < end; i += item) {
+        for (char* array : array_) {
           word = word * 1664525u + 1013904223u;
-          array[i] = 0.01f + static_cast<float>(word >> 8) * 0x1p-25f;
+          const float value = 0.01f + static_cast<float>(word >> 8) * 0x1p-25f;
+          // bfloat16 is the upper half of a float32.
+          std::memcpy(array + i, reinterpret_cast<const char*>(&value) + sizeof(value) - item, item);
         }
       }
     });
@@ -115,20 +151,22 @@ class Arrays {
   Arrays(const Arrays&) = delete;
   Arrays& operator=(const Arrays&) = delete;
 
-  Tensor tensor(int k) const { return Tensor::from_blob(array_[k], {elements_}, DType::F32, nullptr); }
+  size_t array_bytes() const { return static_cast<size_t>(elements_) * dtype_size(dtype_); }
+  Tensor tensor(int k) const { return Tensor::from_blob(array_[k], {elements_}, dtype_, nullptr); }
 
-  void stream(StreamLoop loop, int64_t ahead) const {
-    on_threads(elements_ / kBlock * kBlock, [&](int64_t begin, int64_t end) {
-      loop(array_[0] + begin, array_[1] + begin, array_[2] + begin, array_[3] + begin, end - begin, ahead);
-    });
+  void stream(StreamLoop loop, size_t ahead) const {
+    static volatile uint32_t nothing = 0;
+    on_threads(array_bytes() / kBlock * kBlock,
+               [&](size_t begin, size_t end) { loop(array_, begin, end, ahead, nothing); });
   }
 
  private:
   static constexpr size_t kPage = 4096;
   int64_t elements_;
+  DType dtype_;
   size_t bytes_ = 0;
   void* memory_ = nullptr;
-  float* array_[kArrays] = {};
+  char* array_[kArrays] = {};
 };
 
 // Returns the requested number, or as many as fit in half of the free memory.
@@ -137,7 +175,7 @@ int64_t affordable(int64_t elements) {
   if (elements <= most) return elements;
   std::fprintf(stderr, "adam: %lld elements instead of %lld, for want of memory\n", static_cast<long long>(most),
                static_cast<long long>(elements));
-  return std::max(most, kBlock);
+  return std::max<int64_t>(most, 64);
 }
 
 double median(std::vector<double> values) {
@@ -145,78 +183,129 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Runs stream and step in turn, so that both meet the same state of the machine, and measures the rate of each in
-// elements per second: stores the step's runs in `rates`, and returns the median of the stream's best variant.
+// Runs stream and step in turn, so that both meet the same state of the machine, and measures the rate of each:
+// stores the step's runs in `rates`, and returns the median of the stream's best variant.
 template <class Stream, class Step>
-double measure(int runs, double elements, const Stream& stream, const Step& step, std::vector<double>& rates) {
+double measure(int runs, double work, const Stream& stream, const Step& step, std::vector<double>& rates) {
   std::vector<double> streams[std::size(kAhead)];
   for (int run = 0; run <= runs; ++run) {
     for (size_t way = 0; way < std::size(kAhead); ++way) {
       const auto start = Clock::now();
       stream(kAhead[way]);
-      if (run) streams[way].push_back(elements / seconds_since(start));
+      if (run) streams[way].push_back(work / seconds_since(start));
     }
     const auto start = Clock::now();
     step();
-    if (run) rates.push_back(elements / seconds_since(start));
+    if (run) rates.push_back(work / seconds_since(start));
   }
   double best = 0;
   for (const auto& way : streams) best = std::max(best, median(way));
   return best;
 }
 
+// An optimizer on the arrays' tensors: parameters, gradients, states.
+struct Optimizer {
+  const char* name;  // of the figure on float32 tensors
+  std::vector<Pass> passes;
+  std::function<void(const Arrays&, int64_t step)> step;
+};
+
+std::vector<Optimizer> optimizers() {
+  Accelerator& accelerator = *get_accelerator();
+  const auto adam = accelerator.create_op_builder("CPUAdamBuilder")->load_as<ops::CPUAdam>();
+  const auto lion = accelerator.create_op_builder("CPULionBuilder")->load_as<ops::CPULion>();
+  const auto adagrad = accelerator.create_op_builder("CPUAdagradBuilder")->load_as<ops::CPUAdagrad>();
+  const auto lamb = accelerator.create_op_builder("FusedLambBuilder")->load_as<ops::FusedLamb>();
+  adam->create_adam(0);
+  lion->create_lion(0);
+  adagrad->create_adagrad(0);
+  constexpr double kRate = 1e-6;  // so small that the numbers stay ordinary over many steps
+  return {{"adam.bandwidth",
+           {kAdamPass},
+           [=](const Arrays& a, int64_t step) {
+             const ops::AdamTensors tensors{a.tensor(0), a.tensor(1), a.tensor(2), a.tensor(3), {}};
+             adam->adam_update_multi(0, step, {.lr = kRate}, {&tensors, 1});
+           }},
+          {"adam.lion",
+           {kThreePass},
+           [=](const Arrays& a, int64_t step) {
+             const ops::LionTensors tensors{a.tensor(0), a.tensor(1), a.tensor(2), {}};
+             lion->lion_update_multi(0, step, {.lr = kRate}, {&tensors, 1});
+           }},
+          {"adam.adagrad",
+           {kThreePass},
+           [=](const Arrays& a, int64_t step) {
+             const ops::AdagradTensors tensors{a.tensor(0), a.tensor(1), a.tensor(2), {}};
+             adagrad->adagrad_update_multi(0, step, {.lr = kRate}, {&tensors, 1});
+           }},
+          {"adam.lamb", {kMomentsPass, kApplyPass}, [=](const Arrays& a, int64_t step) {
+             const ops::LambTensors tensors{a.tensor(0), a.tensor(1), a.tensor(2), a.tensor(3), {}};
+             lamb->lamb_multi(step, {.lr = kRate}, {&tensors, 1});
+           }}};
+}
+
+// Measures the optimizers on one large tensor of the dtype.
+void measure_large(const Options& options, const std::vector<Optimizer>& optimizers, int64_t elements, DType dtype,
+                   std::vector<Result>& results) {
+  const Arrays arrays(elements, dtype);
+  for (const Optimizer& optimizer : optimizers) {
+    size_t bytes = 0;
+    std::vector<StreamLoop> loops;
+    for (const Pass& pass : optimizer.passes) {
+      const int touched = __builtin_popcount(pass.read) + __builtin_popcount(pass.written);
+      bytes += static_cast<size_t>(touched) * arrays.array_bytes();
+      loops.push_back(stream_loop(pass));
+    }
+    Result result{.name = std::string(optimizer.name) + (dtype == DType::BF16 ? "_bf16" : ""),
+                  .unit = "GB/s",
+                  .ceiling_name = "stream of the same bytes"};
+    int64_t step = 0;
+    std::vector<double> rates;
+    result.ceiling = measure(
+        options.runs, 1e-9 * static_cast<double>(bytes),
+        [&](size_t ahead) {
+          for (const StreamLoop loop : loops) arrays.stream(loop, ahead);
+        },
+        [&] { optimizer.step(arrays, ++step); }, rates);
+    summarize(result, rates, false);
+    results.push_back(result);
+  }
+}
+
 }  // namespace
 
 void run_adam(const Options& options, std::vector<Result>& results) {
   if (!on_host()) return run_fused_adam(options, results);
-  auto adam = get_accelerator()->create_op_builder("CPUAdamBuilder")->load_as<ops::CPUAdam>();
+  const int64_t elements = affordable(options.elements);
+  const std::vector<Optimizer> list = optimizers();
+  measure_large(options, list, elements, DType::F32, results);
+  measure_large(options, list, elements, DType::BF16, results);
+
+  const auto adam = get_accelerator()->create_op_builder("CPUAdamBuilder")->load_as<ops::CPUAdam>();
   adam->create_adam(0);
-  ops::AdamOptions values;
-  values.lr = 1e-6;  // so small that the numbers stay ordinary over many steps
-  const StreamLoop loop = best_stream_loop();
+  constexpr int64_t kTensors = 1000, kSize = 4096;
+  constexpr int kSteps = 20;  // in one measurement
+  const Arrays arrays(kTensors * kSize, DType::F32);
+  std::vector<ops::AdamTensors> tensors;
+  for (int64_t i = 0; i < kTensors; ++i) {
+    // Each one is a separate tensor, as in a program.
+    const auto part = [&](int k) { return arrays.tensor(k).slice(0, i * kSize, (i + 1) * kSize).clone(); };
+    tensors.push_back({part(0), part(1), part(2), part(3), {}});
+  }
   int64_t step = 0;
-  {
-    const int64_t elements = affordable(options.elements);
-    const Arrays arrays(elements);
-    const ops::AdamTensors tensors{arrays.tensor(0), arrays.tensor(1), arrays.tensor(2), arrays.tensor(3), {}};
-    const double scale = 1e-9 * kBytesPerElement;
-    std::vector<double> rates;
-    Result result{.name = "adam.bandwidth", .unit = "GB/s", .ceiling_name = "stream of the same bytes"};
-    result.ceiling =
-        scale * measure(
-                    options.runs, static_cast<double>(elements), [&](int64_t ahead) { arrays.stream(loop, ahead); },
-                    [&] {
-                      adam->adam_update_multi(0, ++step, values, {&tensors, 1});
-                    },
-                    rates);
-    for (double& rate : rates) rate *= scale;
-    summarize(result, rates, false);
-    results.push_back(result);
-  }
-  {
-    constexpr int64_t kTensors = 1000, kSize = 4096;
-    constexpr int kSteps = 20;  // in one measurement
-    const Arrays arrays(kTensors * kSize);
-    std::vector<ops::AdamTensors> tensors;
-    for (int64_t i = 0; i < kTensors; ++i) {
-      // Each one is a separate tensor, as in a program.
-      const auto part = [&](int k) { return arrays.tensor(k).slice(0, i * kSize, (i + 1) * kSize).clone(); };
-      tensors.push_back({part(0), part(1), part(2), part(3), {}});
-    }
-    std::vector<double> rates;
-    Result result{.name = "adam.small", .unit = "elem/s", .ceiling_name = "stream of as many in one array"};
-    result.ceiling = measure(
-        options.runs, static_cast<double>(kSteps * kTensors * kSize),
-        [&](int64_t ahead) {
-          for (int i = 0; i < kSteps; ++i) arrays.stream(loop, ahead);
-        },
-        [&] {
-          for (int i = 0; i < kSteps; ++i) adam->adam_update_multi(0, ++step, values, tensors);
-        },
-        rates);
-    summarize(result, rates, false);
-    results.push_back(result);
-  }
+  std::vector<double> rates;
+  Result result{.name = "adam.small", .unit = "elem/s", .ceiling_name = "stream of as many in one array"};
+  result.ceiling = measure(
+      options.runs, static_cast<double>(kSteps * kTensors * kSize),
+      [&](size_t ahead) {
+        for (int i = 0; i < kSteps; ++i) arrays.stream(stream_loop(kAdamPass), ahead);
+      },
+      [&] {
+        for (int i = 0; i < kSteps; ++i) adam->adam_update_multi(0, ++step, {.lr = 1e-6}, tensors);
+      },
+      rates);
+  summarize(result, rates, false);
+  results.push_back(result);
 }
 
 }  // namespace anyaccel::cli::bench

@@ -113,7 +113,7 @@ struct Encoder {
 // n is a multiple of 16. Codes of up to 8 bits are stored as bytes, others as halves of words.
 template <bool kChance, class T>
 AA_ONCE void encode(const T* x, int64_t n, const Encoder& shared, float inverse_scale, const uint32_t* words,
-                    void* codes) {
+                    Ahead ahead, void* codes) {
   const Encoder encoder = shared;  // in registers, which no store can change
   const Vec inverse(inverse_scale);
   constexpr int64_t w = Vec::width;
@@ -123,15 +123,26 @@ AA_ONCE void encode(const T* x, int64_t n, const Encoder& shared, float inverse_
     uint8_t* out = static_cast<uint8_t*>(codes);
 #if AA_VECTOR_AVX512
     if constexpr (!kChance && __is_same(T, bf16)) {
-      for (; i + 64 <= n; i += 64) encoder.bytes(x + i, inverse, out + i);
+      for (; i + 64 <= n; i += 64) {
+        ahead.fetch<128>(2 * i);
+        encoder.bytes(x + i, inverse, out + i);
+      }
     }
 #endif
-    for (; i + 4 * w <= n; i += 4 * w) store_bytes(out + i, code(i), code(i + w), code(i + 2 * w), code(i + 3 * w));
+    for (; i + 4 * w <= n; i += 4 * w) {
+      ahead.fetch<4 * w * sizeof(T)>(i * static_cast<int64_t>(sizeof(T)));
+      store_bytes(out + i, code(i), code(i + w), code(i + 2 * w), code(i + 3 * w));
+    }
     for (; i < n; i += w) store_low(out + i, code(i));
   } else {
     uint16_t* out = static_cast<uint16_t*>(codes);
 #if AA_VECTOR_AVX512
     if constexpr (!kChance && __is_same(T, bf16)) {
+      for (; i + 64 <= n; i += 64) {
+        ahead.fetch<128>(2 * i);
+        encoder.halves(x + i, inverse, out + i);
+        encoder.halves(x + i + 32, inverse, out + i + 32);
+      }
       for (; i + 32 <= n; i += 32) encoder.halves(x + i, inverse, out + i);
     }
 #endif
@@ -176,7 +187,8 @@ class MantissaCodes {
   }
 
   // n is a multiple of 16, which a group's last block may have beside whole vectors.
-  __attribute__((noinline, target("avx512vbmi"))) void encode_block(const bf16* x, int64_t n, uint8_t* out) const {
+  __attribute__((noinline, target("avx512vbmi"))) void encode_block(const bf16* x, int64_t n, Ahead ahead,
+                                                                    uint8_t* out) const {
     constexpr int64_t kEight = 0x1010101010101010, kFirst = 0x0e0c0a0806040200;
     const __m512i even =
         _mm512_setr_epi64(kFirst, kFirst + kEight, kFirst + 2 * kEight, kFirst + 3 * kEight, kFirst + 4 * kEight,
@@ -189,6 +201,7 @@ class MantissaCodes {
     const __m128i step = _mm_cvtsi32_si128(step_);
     int64_t i = 0;
     for (; i + 64 <= n; i += 64) {
+      ahead.fetch<128>(2 * i);
       const __m512i a = _mm512_loadu_si512(x + i), b = _mm512_loadu_si512(x + i + 32);
       const __m512i mantissa = _mm512_permutex2var_epi8(a, even, b), signs = _mm512_permutex2var_epi8(a, odd, b);
       const __m512i exponent = _mm512_permutex2var_epi8(_mm512_slli_epi16(a, 1), odd, _mm512_slli_epi16(b, 1));
@@ -203,7 +216,7 @@ class MantissaCodes {
           _mm512_maskz_add_epi8(used, _mm512_permutex2var_epi8(low_codes, mantissa, high_codes), steps);
       _mm512_storeu_si512(out + i, _mm512_ternarylogic_epi32(codes, signs, sign, 0xf8));
     }
-    if (i < n) encode<false>(x + i, n - i, encoder_, inverse_, nullptr, out + i);
+    if (i < n) encode<false>(x + i, n - i, encoder_, inverse_, nullptr, {}, out + i);
   }
 
  private:
@@ -415,7 +428,7 @@ AA_ONCE const void* unpack(const uint8_t* in, int64_t n, int32_t bits, void* cod
 
 // Elements [begin, end) of one group, as codes.
 AA_ONCE void write_codes(const aa_fp_quantize_args& a, const Encoder& encoder, int64_t begin, int64_t end,
-                         const Scale& s, Writer& out) {
+                         const Scale& s, Ahead ahead, Writer& out) {
   const Random random{a.seed, a.offset, a.stochastic != 0};
   alignas(64) float buffer[kBlock];
   alignas(64) uint32_t words[kWords];
@@ -429,20 +442,20 @@ AA_ONCE void write_codes(const aa_fp_quantize_args& a, const Encoder& encoder, i
 #endif
   for (int64_t i = begin; i < end; i += kBlock) {
     const int64_t n = smaller(kBlock, end - i);
-    fetch_next(a.x, a.dtype, i, n, a.group_size);
+    const Ahead here = ahead.behind((i - begin) * bytes_of(a.dtype));
     if (!s.finite) {
       __builtin_memset(codes, 0, sizeof(codes));
     } else {
       with_elements(a.x, a.dtype, i, n, buffer, [&](const auto* x) {
 #if AA_VECTOR_AVX512
         if constexpr (__is_same(decltype(x), const bf16*)) {
-          if (by_table) return table.encode_block(x, padded(n), reinterpret_cast<uint8_t*>(codes));
+          if (by_table) return table.encode_block(x, padded(n), here, reinterpret_cast<uint8_t*>(codes));
         }
 #endif
         if (random.used) {
-          encode<true>(x, padded(n), encoder, s.inverse, draw(random, i, n, words), codes);
+          encode<true>(x, padded(n), encoder, s.inverse, draw(random, i, n, words), here, codes);
         } else {
-          encode<false>(x, padded(n), encoder, s.inverse, nullptr, codes);
+          encode<false>(x, padded(n), encoder, s.inverse, nullptr, here, codes);
         }
       });
     }
@@ -461,14 +474,15 @@ AA_OP void fp_quantizer_quantize(const aa_fp_quantize_args* a) {
   if (!has_wide_groups(a->groups, a->group_size)) {
     for_groups(a->groups, a->group_size, [&](int64_t first, int64_t last) {
       Writer writer(a->out + first * row_bytes, past_caches);
-      const auto scale_of = [&](int64_t g) {
+      const auto scale_of = [&](int64_t g, Ahead ahead) {
         const int64_t begin = g * a->group_size;
-        return make_scale(range_of_dense<true>(a->x, a->dtype, begin, begin + a->group_size), a->format);
+        return make_scale(range_of_dense<true>(a->x, a->dtype, begin, begin + a->group_size, ahead), a->format);
       };
-      write_groups(first, last, a->group_size, scale_of, [&](int64_t g, const Scale& s) {
-        write_codes(*a, encoder, g * a->group_size, (g + 1) * a->group_size, s, writer);
+      const auto write_one = [&](int64_t g, const Scale& s, Ahead ahead) {
+        write_codes(*a, encoder, g * a->group_size, (g + 1) * a->group_size, s, ahead, writer);
         writer.put(&s.scale, 4);
-      });
+      };
+      write_groups(a->x, a->dtype, first, last, a->group_size, scale_of, write_one);
     });
     return;
   }
@@ -480,7 +494,7 @@ AA_OP void fp_quantizer_quantize(const aa_fp_quantize_args* a) {
     __builtin_memcpy(row + code_bytes, &s.scale, 4);
     parallel_for(a->group_size, 16384, 128, [&](int64_t first, int64_t last) {
       Writer writer(row + first * a->format.bits / 8, past_caches);
-      write_codes(*a, encoder, begin + first, begin + last, s, writer);
+      write_codes(*a, encoder, begin + first, begin + last, s, {}, writer);
     });
   }
 }

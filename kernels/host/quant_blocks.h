@@ -70,14 +70,43 @@ AA_INLINE int64_t groups_at_once(int64_t group_size) {
 inline constexpr int64_t kFetchedGroup = 32768;
 // Where the processor fetches by itself, it does so well enough while what is written is at most this (bytes).
 inline constexpr int64_t kFetchedAlone = 4096;
-// While the elements [begin, begin + n) are written, starts to fetch those that take their place when the next scales are
-// found; they may lie outside of the array. That second pass over a group works in the caches and leaves memory idle.
-AA_INLINE void fetch_next(const void* x, int32_t dtype, int64_t begin, int64_t n, int64_t group_size) {
-  const int64_t item = bytes_of(dtype), distance = groups_at_once(group_size) * group_size;
-  if (group_size > kFetchedGroup || (fetches_best_alone && distance * item <= kFetchedAlone)) return;
-  const char* from = static_cast<const char*>(x) + (begin + distance) * item;
-  for (int64_t i = 0; i < n * item; i += 64) prefetch(from + i);
-}
+// Where to fetch from while groups are worked on: loops that read an array ask for half as many bytes from here on.
+//
+// Each of the groups that are worked on at once is read twice, from memory to find its scale and from the caches to write it.
+// The first half of what comes next is fetched by the one, the second by the other, so that memory is busy all the time.
+class Ahead {
+ public:
+  Ahead() = default;
+  // For `first_pass`, of two, over what begins `offset` bytes behind the beginning `from` of as many groups as are worked on
+  // at once, `size` bytes altogether.
+  Ahead(const void* from, int64_t size, int64_t offset, bool first_pass)
+      : next_(static_cast<const char*>(from) + size + offset / 2 + (first_pass ? 0 : size / 2)) {}
+
+  Ahead behind(int64_t bytes) const {
+    Ahead later;
+    if (next_) later.next_ = next_ + bytes / 2;
+    return later;
+  }
+  // While kBytes bytes, `offset` bytes behind the beginning, are read.
+  template <int64_t kBytes>
+  AA_INLINE void fetch(int64_t offset) const {
+    if (!next_) return;
+    const char* from = next_ + offset / 2;
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kBytes / 2; i += 64) {
+      if (fetches_best_alone) {
+        prefetch(from + i);
+      } else {
+        // Into the second-level cache, and further ahead: what waits for memory there keeps no output waiting.
+        __builtin_prefetch(from + i + kFurther, 0, 2);
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kFurther = 8192;  // bytes
+  const char* next_ = nullptr;               // may lie outside of the array; null: nothing is fetched
+};
 
 // n floats, none of them denormal, as another dtype, to a buffer with room for padded(n). Returns where the elements are.
 AA_ONCE inline const void* narrow_block(const float* x, int64_t n, int32_t dtype, void* buffer) {
@@ -164,7 +193,7 @@ AA_INLINE Bits largest_lane(Many a) {
 // an integer in the order of the floats: for 16-bit elements that takes no conversion and gives twice as many lanes. With
 // kMagnitude only the largest magnitude is looked for, and the range is from minus that on.
 template <class Bits, bool kMagnitude>
-AA_ONCE Range range_of_bits(const void* x, int64_t n, int32_t infinity) {
+AA_ONCE Range range_of_bits(const void* x, int64_t n, int32_t infinity, Ahead ahead) {
   typedef Bits Many __attribute__((vector_size(4 * Vec::width)));
   constexpr int64_t kSize = sizeof(Bits), kLanes = sizeof(Many) / kSize, kVectors = 4;
   constexpr Bits kMost = static_cast<Bits>((uint64_t{1} << (8 * kSize - 1)) - 1);
@@ -177,6 +206,7 @@ AA_ONCE Range range_of_bits(const void* x, int64_t n, int32_t infinity) {
   for (int k = 0; k < kVectors; ++k) low[k] = Many{} + kMost, high[k] = Many{} - kMost;
   int64_t i = 0;
   for (; i + kVectors * kLanes <= n; i += kVectors * kLanes) {
+    ahead.fetch<kVectors * kLanes * kSize>(i * kSize);
     for (int k = 0; k < kVectors; ++k) {
       Many bits;
       __builtin_memcpy(&bits, from + (i + k * kLanes) * kSize, sizeof(bits));
@@ -216,10 +246,10 @@ AA_ONCE Range range_of_bits(const void* x, int64_t n, int32_t infinity) {
   return range;
 }
 template <bool kMagnitude>
-Range range_of_dense(const void* x, int32_t dtype, int64_t begin, int64_t end) {
+Range range_of_dense(const void* x, int32_t dtype, int64_t begin, int64_t end, Ahead ahead = {}) {
   const char* from = static_cast<const char*>(x) + begin * bytes_of(dtype);
-  if (dtype == AA_DTYPE_F32) return range_of_bits<int32_t, kMagnitude>(from, end - begin, 0x7f800000);
-  return range_of_bits<int16_t, kMagnitude>(from, end - begin, dtype == AA_DTYPE_BF16 ? 0x7f80 : 0x7c00);
+  if (dtype == AA_DTYPE_F32) return range_of_bits<int32_t, kMagnitude>(from, end - begin, 0x7f800000, ahead);
+  return range_of_bits<int16_t, kMagnitude>(from, end - begin, dtype == AA_DTYPE_BF16 ? 0x7f80 : 0x7c00, ahead);
 }
 
 // -- random numbers: Philox 4x32-10 as in anyaccel/philox.h --
@@ -410,17 +440,23 @@ void for_groups(int64_t groups, int64_t group_size, const Body& body) {
   parallel_for(groups, grain > 0 ? grain : 1, 1, body);
 }
 
-// Calls write(group, scale of the group) for the groups [first, last). The scales of several small groups are found one
-// after the other, so that the processor need not wait for the divisions of one while nothing else can be done.
+// Calls scale_of(group, ahead), and write(group, scale of the group, ahead) for the groups [first, last) of an array. The
+// scales of several small groups are found one after the other, so that the processor need not wait for the divisions of one
+// while nothing else can be done. `x` is null for elements that do not lie in an array.
 template <class ScaleOf, class Write>
-AA_INLINE void write_groups(int64_t first, int64_t last, int64_t group_size, const ScaleOf& scale_of,
-                            const Write& write) {
-  decltype(scale_of(first)) scales[kMostScaled];
-  const int64_t at_once = groups_at_once(group_size);
+AA_INLINE void write_groups(const void* x, int32_t dtype, int64_t first, int64_t last, int64_t group_size,
+                            const ScaleOf& scale_of, const Write& write) {
+  decltype(scale_of(first, Ahead())) scales[kMostScaled];
+  const int64_t at_once = groups_at_once(group_size), group = group_size * bytes_of(dtype), size = at_once * group;
+  const bool fetches = x && group_size <= kFetchedGroup && !(fetches_best_alone && size <= kFetchedAlone);
   for (int64_t g = first; g < last; g += at_once) {
     const int64_t n = smaller(at_once, last - g);
-    for (int64_t k = 0; k < n; ++k) scales[k] = scale_of(g + k);
-    for (int64_t k = 0; k < n; ++k) write(g + k, scales[k]);
+    const char* const from = static_cast<const char*>(x) + (x ? g * group : 0);
+    const auto ahead = [&](int64_t k, bool first_pass) {
+      return fetches ? Ahead(from, size, k * group, first_pass) : Ahead();
+    };
+    for (int64_t k = 0; k < n; ++k) scales[k] = scale_of(g + k, ahead(k, true));
+    for (int64_t k = 0; k < n; ++k) write(g + k, scales[k], ahead(k, false));
   }
 }
 

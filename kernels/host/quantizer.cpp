@@ -65,11 +65,12 @@ AA_INLINE Vec scaled(Vec x, const Scale& s) {
 AA_INLINE Vec limit(Vec integer, const Scale& s) { return min(max(integer, Vec(s.low)), Vec(s.high)); }
 
 // Stores integer(i) for the vectors that begin at element i of n, a multiple of the width of a vector.
-template <class Integer>
-AA_INLINE void store_all(int8_t* out, int64_t n, const Integer& integer) {
+template <int64_t kSize, class Integer>
+AA_INLINE void store_all(int8_t* out, int64_t n, Ahead ahead, const Integer& integer) {
   constexpr int64_t w = Vec::width;
   int64_t i = 0;
   for (; i + 4 * w <= n; i += 4 * w) {
+    ahead.fetch<4 * w * kSize>(i * kSize);
     store_integers(out + i, integer(i), integer(i + w), integer(i + 2 * w), integer(i + 3 * w));
   }
   for (; i < n; i += w) store_integers(out + i, integer(i));
@@ -77,19 +78,23 @@ AA_INLINE void store_all(int8_t* out, int64_t n, const Integer& integer) {
 
 // Quantizes elements where they lie. n is a multiple of the width of a vector. `words` is null for rounding to nearest.
 template <class T>
-AA_ONCE void quantize_block(const T* x, int64_t n, const Scale& shared, const uint32_t* words, int8_t* out) {
+AA_ONCE void quantize_block(const T* x, int64_t n, const Scale& shared, const uint32_t* words, Ahead ahead,
+                            int8_t* out) {
+  constexpr int64_t kSize = sizeof(T);
   const Scale s = shared;  // in registers, which no store can change
   const bool symmetric = s.low == -s.high;
   if (words && symmetric) {
-    store_all(out, n, [&](int64_t i) { return limit(round_by_chance(scaled<false>(load(x + i), s), words + i), s); });
+    store_all<kSize>(out, n, ahead,
+                     [&](int64_t i) { return limit(round_by_chance(scaled<false>(load(x + i), s), words + i), s); });
   } else if (words) {
-    store_all(out, n, [&](int64_t i) { return limit(round_by_chance(scaled(load(x + i), s), words + i), s); });
+    store_all<kSize>(out, n, ahead,
+                     [&](int64_t i) { return limit(round_by_chance(scaled(load(x + i), s), words + i), s); });
   } else if (symmetric) {
     // The scale is the largest magnitude over `high`, so that nothing is rounded beyond the limits.
-    store_all(out, n, [&](int64_t i) { return scaled<false>(load(x + i), s); });
+    store_all<kSize>(out, n, ahead, [&](int64_t i) { return scaled<false>(load(x + i), s); });
   } else {
     // The limits are integers, so limiting before rounding gives the same as after it.
-    store_all(out, n, [&](int64_t i) { return limit(scaled(load(x + i), s), s); });
+    store_all<kSize>(out, n, ahead, [&](int64_t i) { return limit(scaled(load(x + i), s), s); });
   }
 }
 
@@ -109,7 +114,20 @@ AA_ONCE void dequantize_block(const int8_t* values, int64_t n, const Scale& s, f
 
 // Two values a byte, the first in the upper half.
 AA_ONCE void pack(const int8_t* values, int64_t n, uint8_t* out) {
-  for (int64_t i = 0; i < n / 2; ++i) {
+  int64_t i = 0;
+#if AA_VECTOR_AVX512
+  // Pairs in words of 16 bits: the first value in the lower byte.
+  const auto bytes = [&](int64_t at) {
+    const __m512i pairs = _mm512_loadu_si512(values + at);
+    return _mm512_ternarylogic_epi32(_mm512_slli_epi16(pairs, 4), _mm512_srli_epi16(pairs, 8), _mm512_set1_epi16(0xf0),
+                                     0xe4);
+  };
+  for (; i + 64 <= n / 2; i += 64) {
+    const __m512i both = _mm512_packus_epi16(bytes(2 * i), bytes(2 * i + 64));
+    _mm512_storeu_si512(out + i, _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), both));
+  }
+#endif
+  for (; i < n / 2; ++i) {
     out[i] = static_cast<uint8_t>(static_cast<uint8_t>(values[2 * i]) << 4 | (values[2 * i + 1] & 0xf));
   }
 }
@@ -240,29 +258,30 @@ struct Job {
   uint8_t* values;
   float* params;
 
-  Range range_of_group(int64_t begin, int64_t end) const {
+  Range range_of_group(int64_t begin, int64_t end, Ahead ahead = {}) const {
     if (!source.lies_dense()) return range_between(source, begin, end);
-    return asymmetric ? range_of_dense<false>(source.x, source.dtype, begin, end)
-                      : range_of_dense<true>(source.x, source.dtype, begin, end);
+    return asymmetric ? range_of_dense<false>(source.x, source.dtype, begin, end, ahead)
+                      : range_of_dense<true>(source.x, source.dtype, begin, end, ahead);
   }
 
   uint8_t* target(int64_t group) const { return values + order.place(group) * group_size * bits / 8; }
 
   // Turns the elements [begin, end) of one group into values.
-  AA_ONCE void write(int64_t begin, int64_t end, const Scale& s, Writer& out) const {
+  AA_ONCE void write(int64_t begin, int64_t end, const Scale& s, Ahead ahead, Writer& out) const {
     alignas(64) float buffer[kBlock];
     alignas(64) uint32_t words[kWords];
     alignas(64) int8_t integers[kBlock];
     alignas(64) uint8_t packed[kBlock / 2];
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = smaller(kBlock, end - i);
-      if (source.x) fetch_next(source.x, source.dtype, i, n, group_size);
+      const Ahead here = ahead.behind((i - begin) * bytes_of(source.dtype));
       if (s.finite && source.lies_dense()) {
-        with_elements(source.x, source.dtype, i, n, buffer,
-                      [&](const auto* x) { quantize_block(x, padded(n), s, draw(random, i, n, words), integers); });
+        with_elements(source.x, source.dtype, i, n, buffer, [&](const auto* x) {
+          quantize_block(x, padded(n), s, draw(random, i, n, words), here, integers);
+        });
       } else if (s.finite) {
         const float* x = source(i, n, buffer);
-        quantize_block(x, padded(n), s, draw(random, i, n, words), integers);
+        quantize_block(x, padded(n), s, draw(random, i, n, words), here, integers);
         if (source.error.data) source.error.update(x, integers, s, i, n);
       } else {
         __builtin_memset(integers, 0, static_cast<size_t>(padded(n)));
@@ -282,14 +301,15 @@ struct Job {
     if (!has_wide_groups(groups, group_size)) {
       for_groups(groups, group_size, [&](int64_t first, int64_t last) {
         Writer writer(target(first), past_caches);
-        const auto scale_of = [&](int64_t g) {
-          return make_scale(range_of_group(g * group_size, (g + 1) * group_size), bits, asymmetric);
+        const auto scale_of = [&](int64_t g, Ahead ahead) {
+          return make_scale(range_of_group(g * group_size, (g + 1) * group_size, ahead), bits, asymmetric);
         };
-        write_groups(first, last, group_size, scale_of, [&](int64_t g, const Scale& s) {
+        const auto write_one = [&](int64_t g, const Scale& s, Ahead ahead) {
           store_params(params, order.place(g), asymmetric, s);
           writer.move_to(target(g));
-          write(g * group_size, (g + 1) * group_size, s, writer);
-        });
+          write(g * group_size, (g + 1) * group_size, s, ahead, writer);
+        };
+        write_groups(source.x, source.dtype, first, last, group_size, scale_of, write_one);
       });
       return;
     }
@@ -300,7 +320,7 @@ struct Job {
       store_params(params, order.place(g), asymmetric, s);
       parallel_for(group_size, 16384, 128, [&](int64_t first, int64_t last) {
         Writer writer(target(g) + first * bits / 8, past_caches);
-        write(begin + first, begin + last, s, writer);
+        write(begin + first, begin + last, s, {}, writer);
       });
     }
   }

@@ -299,6 +299,20 @@ TEMPLATES = [
     "{% for x in (1, 2) %}{{ x }}{% endfor %}{% for x in 1, 2 %}{{ x }}{% endfor %}",
     "{{ 1, 2 }}{{ (1) }}{{ () }}",
     "{{ [x for x in l] }}",
+    # What the filter "safe" makes escapes what + joins it with.
+    "{% set a = d|tojson|safe if d is mapping else d|string %}{{ a }}{{ '<' ~ a ~ '>' }}{{ 'x=' + a }}{{ a + '<&>' }}",
+    "{{ \"Use '\"|safe + s + \"' & '\"|safe + q + \"'\n\"|safe + d|tojson }}",
+    "{% set a = ' <a> & b '|safe %}{{ a|trim + '\"' }}{{ a.strip() + '<' }}{{ a|upper + '<' }}{{ a|replace('a', '<') + '<' }}{{ a[1:3] + '<' }}{{ a * 2 + '<' }}",
+    "{% set a = '<a>,<b>'|safe %}{% for x in a.split(',') %}{{ x + '<' }}{% endfor %}{% for x in a %}{{ x + '<' }}{% endfor %}{{ [a, a]|join('<') + '<' }}{{ [a] }}",
+    "{{ (1|safe) + '<' }}{{ none|safe + '<' }}{{ (l|safe) + '<' }}{{ missing|safe + '<' }}{{ '<'|safe == '<', '<'|safe is string, {'<': 1}['<'|safe] }}",
+    "{% macro m() %}<{% endmacro %}{{ m()|safe + '<' }}{{ m() + '<' }}{% set b | safe %}<{% endset %}{{ b + '<' }}{{ '<%s>' % b }}{{ '<' + b|string }}{{ b|title + '<' }}{{ b|reverse + '<' }}",
+    "{{ '<'|safe + 1 }}", "{{ '<'|safe + none }}",
+    # Filters and tests that do not exist.
+    "{% if f %}{{ s|nosuch }}{{ s is nosuch }}{% endif %}{{ s if t else s|nosuch }}", "{% if t %}{{ s|nosuch }}{% endif %}",
+    "{% if f %}{% for x in l %}{{ x|nosuch }}{% endfor %}{% endif %}", "{% if f %}{% set a = 1|nosuch %}{% elif nothing is nosuch %}{% endif %}",
+    "{% if f %}{% macro m(a=1|nosuch) %}{% endmacro %}{% endif %}", "{% for x in [] %}{{ x|nosuch }}{% endfor %}",
+    "{{ missing is callable, nothing is callable }}{{ nothing|selectattr('a')|list, f|map('upper')|list, z|reject|list, nothing|rejectattr('a', 'eq', 1)|list }}",
+    "{{ t|select|list }}",
 ]
 
 

@@ -385,7 +385,6 @@ ExpressionPtr ExpressionParser::parse_filters(ExpressionPtr value, bool first_wi
     if (first || is_operator("|")) {
       if (!first) take();
       auto filter = make(ExpressionKind::Filter, expect_identifier("the name of a filter"));
-      if (!is_filter(filter->text)) fail("there is no filter '" + filter->text + "'");
       adopt(*filter, std::move(value));
       if (is_operator("(")) parse_arguments(*filter);
       value = std::move(filter);
@@ -406,7 +405,6 @@ ExpressionPtr ExpressionParser::parse_test(ExpressionPtr value) {
   take();
   const bool negated = accept_name("not");
   auto test = make(ExpressionKind::Test, expect_identifier("the name of a test"));
-  if (!is_test(test->text)) fail("there is no test '" + test->text + "'");
   adopt(*test, std::move(value));
   if (is_operator("(")) {
     parse_arguments(*test);

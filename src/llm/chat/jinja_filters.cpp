@@ -226,6 +226,15 @@ bool is_filter(std::string_view name) {
 Value Interpreter::apply_filter(std::string_view name, const Value& value, const Arguments& arguments) {
   charge(value.is_string() ? value.text()->size() : 0);
   const auto none = [&] { const Parameters given(name, arguments, Names{}); };
+  // These keep what the filter "safe" made.
+  const auto kept = [&](std::string text) {
+    return value.is_safe ? Value::safe(std::move(text)) : Value(std::move(text));
+  };
+  const auto refuse_safe = [&] {
+    if (!value.is_safe) return;
+    throw TemplateError("'" + std::string(name) + "' of a text that the filter 'safe' made is not supported");
+  };
+  if (name == "safe") return none(), Value::safe(to_text(value));
   if (name == "tojson") return json_filter(*this, value, arguments);
   if (name == "default" || name == "d") {
     const Parameters given(name, arguments, Names{"default_value", "boolean"});
@@ -235,15 +244,15 @@ Value Interpreter::apply_filter(std::string_view name, const Value& value, const
   if (name == "trim") {
     const Parameters given(name, arguments, Names{"chars"});
     const std::string text = soft_text(value);
-    return given.has(0) ? Value(strip(text, Ends::Both, given.text(0, ""))) : Value(strip(text));
+    return kept(std::string(given.has(0) ? strip(text, Ends::Both, given.text(0, "")) : strip(text)));
   }
   if (name == "length" || name == "count") return none(), length_of(value);
   if (name == "join") return sequence_filters::join(*this, value, arguments);
   if (name == "list") return none(), Value(iterate(value));
-  if (name == "string") return none(), Value(soft_text(value));
-  if (name == "upper") return none(), Value(upper(soft_text(value)));
-  if (name == "lower") return none(), Value(lower(soft_text(value)));
-  if (name == "capitalize") return none(), Value(capitalize(soft_text(value)));
+  if (name == "string") return none(), kept(soft_text(value));
+  if (name == "upper") return none(), kept(upper(soft_text(value)));
+  if (name == "lower") return none(), kept(lower(soft_text(value)));
+  if (name == "capitalize") return none(), kept(capitalize(soft_text(value)));
   if (name == "title") return none(), Value(title_words(soft_text(value)));
   if (name == "first") {
     none();
@@ -274,8 +283,8 @@ Value Interpreter::apply_filter(std::string_view name, const Value& value, const
   if (name == "min" || name == "max") return sequence_filters::smallest(*this, name, value, arguments);
   if (name == "sum") return sequence_filters::sum(*this, value, arguments);
   if (name == "batch") return sequence_filters::batch(*this, value, arguments);
-  if (name == "indent") return indent(value, arguments);
-  if (name == "truncate") return truncate(value, arguments);
+  if (name == "indent") return refuse_safe(), indent(value, arguments);
+  if (name == "truncate") return refuse_safe(), truncate(value, arguments);
   if (name == "int") return to_int(value, arguments);
   if (name == "float") return to_float(value, arguments);
   if (name == "round") return round_number(value, arguments);
@@ -307,7 +316,7 @@ Value Interpreter::apply_filter(std::string_view name, const Value& value, const
     if (!value.is_string()) return items;
     std::string out;
     for (const Value& item : items) out += *item.text();
-    return out;
+    return kept(std::move(out));
   }
   if (name == "attr") {
     const Parameters given(name, arguments, Names{"name"});
@@ -322,7 +331,7 @@ Value Interpreter::apply_filter(std::string_view name, const Value& value, const
   }
   if (name == "center") {
     const Parameters given(name, arguments, Names{"width"});
-    return call(method(Value(soft_text(value)), "center"), {{Value(given.whole(0, 80))}, {}});
+    return kept(*call(method(Value(soft_text(value)), "center"), {{Value(given.whole(0, 80))}, {}}).text());
   }
   if (name == "wordcount") {
     none();
@@ -338,6 +347,7 @@ Value Interpreter::apply_filter(std::string_view name, const Value& value, const
     return count;
   }
   if (name == "format") {
+    refuse_safe();
     if (!arguments.named.empty() && !arguments.positional.empty()) {
       throw TemplateError("'format' takes arguments by place or by name, not both");
     }
@@ -357,9 +367,6 @@ Value Interpreter::apply_filter(std::string_view name, const Value& value, const
              replace(percent_encoded(to_text(member), ""), "%20", "+", -1);
     }
     return out;
-  }
-  if (name == "safe") {
-    throw TemplateError("the filter 'safe' is supported at the end of {{ ... }} only");
   }
   throw TemplateError("there is no filter '" + std::string(name) + "'");
 }

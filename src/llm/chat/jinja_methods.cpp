@@ -285,6 +285,27 @@ Value text_method(const std::string& text, const std::string& name, Interpreter&
   return format_braces(interpreter, text, arguments);  // "format"
 }
 
+// A method of a text that the filter "safe" made. Its parts are such texts too; methods that join it with other texts
+// would escape these.
+Value safe_text_method(const Value& value, const std::string& name, Interpreter& interpreter,
+                       const Arguments& arguments) {
+  Value result = text_method(*value.text(), name, interpreter, arguments);
+  if (!result.is_string() && result.items() == nullptr) return result;
+  const auto among = [&](std::initializer_list<std::string_view> names) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  if (among({"strip", "lstrip", "rstrip", "upper", "lower", "casefold", "title", "capitalize", "swapcase",
+             "removeprefix", "removesuffix"})) {
+    return Value::safe(*result.text());
+  }
+  if (among({"split", "rsplit", "splitlines"})) {
+    List parts;
+    for (const Value& part : *result.items()) parts.push_back(Value::safe(*part.text()));
+    return parts;
+  }
+  throw TemplateError("'" + name + "()' of a text that the filter 'safe' made is not supported");
+}
+
 bool is_text_method(std::string_view name) {
   for (const char* known :
        {"strip",      "lstrip",  "rstrip",  "split",    "rsplit",  "splitlines",   "startswith",   "endswith",
@@ -415,7 +436,8 @@ Value method(const Value& value, const std::string& name) {
   }
   if (value.is_string() && is_text_method(name)) {
     return function(name, [value, name](Interpreter& interpreter, const Arguments& arguments) {
-      return text_method(*value.text(), name, interpreter, arguments);
+      return value.is_safe ? safe_text_method(value, name, interpreter, arguments)
+                           : text_method(*value.text(), name, interpreter, arguments);
     });
   }
   if (value.dict() != nullptr && (name == "get" || name == "items" || name == "keys" || name == "values")) {

@@ -97,6 +97,23 @@ Value real_arithmetic(std::string_view op, double a, double b) {
   return floor;
 }
 
+// Returns the text as it is joined with one that the filter "safe" made: escaped for HTML, unless "safe" made it too.
+std::string escaped(const Value& value) {
+  if (value.is_safe) return *value.text();
+  std::string out;
+  for (const char c : *value.text()) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&#34;"; break;
+      case '\'': out += "&#39;"; break;
+      default: out += c;
+    }
+  }
+  return out;
+}
+
 // Returns the indices that a Python slice selects from a sequence of `size` elements.
 std::vector<size_t> slice_indices(int64_t size, const Value& begin, const Value& end, const Value& step_value) {
   const int64_t step = step_value.is_none() ? 1 : whole_number(step_value, "the step of a slice");
@@ -121,6 +138,7 @@ std::vector<size_t> slice_indices(int64_t size, const Value& begin, const Value&
 
 Value Interpreter::arithmetic(std::string_view op, const Value& a, const Value& b) {
   require_defined(a);
+  if (op == "%" && a.is_safe) throw TemplateError("'%' of a text that the filter 'safe' made is not supported");
   if (op == "%" && a.is_string()) return format_percent(*this, *a.text(), b);
   require_defined(b);
   if (is_whole(a) && is_whole(b)) return whole_arithmetic(op, whole_number(a, "a number"), whole_number(b, "a number"));
@@ -128,7 +146,10 @@ Value Interpreter::arithmetic(std::string_view op, const Value& a, const Value& 
   if (op == "+" && a.is_string() && b.is_string()) {
     check_size(a.text()->size() + b.text()->size());
     charge(a.text()->size() + b.text()->size());
-    return *a.text() + *b.text();
+    if (!a.is_safe && !b.is_safe) return *a.text() + *b.text();
+    std::string joined = escaped(a) + escaped(b);
+    check_size(joined.size());
+    return Value::safe(std::move(joined));
   }
   if (op == "+" && a.items() != nullptr && b.items() != nullptr && a.data.index() == b.data.index()) {
     List joined = *a.items();
@@ -149,7 +170,7 @@ Value Interpreter::arithmetic(std::string_view op, const Value& a, const Value& 
       if (sequence.is_string()) {
         std::string text;
         for (size_t i = 0; i < count && size > 0; ++i) text += *sequence.text();
-        return text;
+        return sequence.is_safe ? Value::safe(std::move(text)) : Value(std::move(text));
       }
       List items;
       for (size_t i = 0; i < count && size > 0; ++i) {
@@ -168,13 +189,14 @@ Value Interpreter::slice(const Value& value, const Value& begin, const Value& en
     // The index counts characters; the text is indexed directly if all of them are single bytes.
     const size_t count = code_points(*text);
     std::string out;
+    const auto part = [&] { return value.is_safe ? Value::safe(std::move(out)) : Value(std::move(out)); };
     if (count == text->size()) {
       for (const size_t i : slice_indices(static_cast<int64_t>(count), begin, end, step)) out += (*text)[i];
-      return out;
+      return part();
     }
     const List characters = iterate(value);
     for (const size_t i : slice_indices(static_cast<int64_t>(count), begin, end, step)) out += *characters[i].text();
-    return out;
+    return part();
   }
   const List* items = value.items();
   if (items == nullptr) throw TemplateError("a " + type_name(value) + " cannot be sliced");
@@ -205,7 +227,8 @@ Value Interpreter::subscript(const Value& value, const Value& index) {
     if (value.items() != nullptr) return (*value.items())[static_cast<size_t>(at)];
     charge(value.text()->size());
     const size_t begin = byte_offset(*value.text(), static_cast<size_t>(at));
-    return value.text()->substr(begin, utf8_length((*value.text())[begin]));
+    std::string character = value.text()->substr(begin, utf8_length((*value.text())[begin]));
+    return value.is_safe ? Value::safe(std::move(character)) : Value(std::move(character));
   }
   if (index.is_string()) return attribute(value, *index.text());
   return Value::undefined(type_name(value) + " object has no element " + to_repr(index));

@@ -15,6 +15,7 @@ class Parser : ExpressionParser {
   Body run() {
     Body body = parse_body({});
     if (token().kind != TokenKind::End) fail("unexpected " + describe(token()));
+    check_names(body, false);
     return body;
   }
 
@@ -31,13 +32,7 @@ class Parser : ExpressionParser {
       } else if (token().kind == TokenKind::OutputBegin) {
         auto statement = make_statement(StatementKind::Output);
         take();
-        ExpressionPtr value = parse_tuple(/*with_condition=*/true);
-        // The filter "safe" prevents escaping. Nothing is escaped here, so it has no effect at the end.
-        while (value->kind == ExpressionKind::Filter && value->text == "safe") {
-          value = std::move(const_cast<Expression&>(*value).children[0]);
-        }
-        check_no_safe(*value);
-        statement->expressions.push_back(std::move(value));
+        statement->expressions.push_back(parse_tuple(/*with_condition=*/true));
         if (token().kind != TokenKind::OutputEnd) fail("expected '}}', found " + describe(token()));
         take();
         body.push_back(std::move(statement));
@@ -54,21 +49,40 @@ class Parser : ExpressionParser {
     return body;
   }
 
-  // Anywhere else, the filter "safe" would make + and join() escape the other operands.
-  void check_no_safe(const Expression& expression) const {
-    if (expression.kind == ExpressionKind::Filter && expression.text == "safe") {
-      fail("the filter 'safe' is supported at the end of {{ ... }} only");
-    }
-    for (const ExpressionPtr& child : expression.children) {
-      if (child) check_no_safe(*child);
-    }
-    for (const auto& named : expression.named) check_no_safe(*named.second);
+  // Fails for a filter or test that does not exist. As in Jinja, those inside of an if are errors only if they are
+  // reached, so that templates can be written for several programs; a loop or macro inside of it is strict again.
+  static void check_names(const Body& body, bool in_if) {
+    for (const auto& statement : body) check_names(*statement, in_if);
   }
 
-  ExpressionPtr parse_value(bool with_condition = true) {
-    ExpressionPtr value = parse_tuple(with_condition);
-    check_no_safe(*value);
-    return value;
+  static void check_names(const Statement& statement, bool in_if) {
+    const bool is_if = statement.kind == StatementKind::If;
+    const bool is_for = statement.kind == StatementKind::For;
+    for (size_t i = 0; i < statement.expressions.size(); ++i) {
+      if (!statement.expressions[i]) continue;
+      check_names(*statement.expressions[i], is_if || (in_if && !(is_for && i == 1)));
+    }
+    for (const Parameter& parameter : statement.parameters) {
+      if (parameter.value) check_names(*parameter.value, in_if && statement.kind == StatementKind::With);
+    }
+    if (statement.filters) check_names(*statement.filters, false);
+    for (const Body& body : statement.bodies) check_names(body, is_if);
+  }
+
+  static void check_names(const Expression& expression, bool in_if) {
+    in_if |= expression.kind == ExpressionKind::Conditional;
+    if (!in_if) {
+      const bool is_filter_name = expression.kind != ExpressionKind::Filter || is_filter(expression.text);
+      const bool is_test_name = expression.kind != ExpressionKind::Test || is_test(expression.text);
+      if (!is_filter_name || !is_test_name) {
+        throw TemplateError("line " + std::to_string(expression.line) + ": there is no " +
+                            (is_filter_name ? "test" : "filter") + " '" + expression.text + "'");
+      }
+    }
+    for (const ExpressionPtr& child : expression.children) {
+      if (child) check_names(*child, in_if);
+    }
+    for (const auto& named : expression.named) check_names(*named.second, in_if);
   }
 
   std::unique_ptr<Statement> make_statement(StatementKind kind) const {
@@ -120,7 +134,7 @@ class Parser : ExpressionParser {
     auto statement = make_statement(StatementKind::If);
     take();
     for (;;) {
-      statement->expressions.push_back(parse_value(/*with_condition=*/false));
+      statement->expressions.push_back(parse_tuple(/*with_condition=*/false));
       expect_block_end();
       statement->bodies.push_back(parse_body({"elif", "else", "endif"}));
       const std::string name = take().text;
@@ -136,7 +150,7 @@ class Parser : ExpressionParser {
     take();
     statement->target = parse_target(/*with_members=*/false);
     if (!accept_name("in")) fail("expected 'in', found " + describe(token()));
-    statement->expressions.push_back(parse_value(/*with_condition=*/false));
+    statement->expressions.push_back(parse_tuple(/*with_condition=*/false));
     statement->expressions.push_back(accept_name("if") ? parse_condition() : nullptr);
     statement->recursive = accept_name("recursive");
     expect_block_end();
@@ -179,23 +193,16 @@ class Parser : ExpressionParser {
     take();
     statement->target = parse_target(/*with_members=*/true);
     if (accept_operator("=")) {
-      statement->expressions.push_back(parse_value());
+      statement->expressions.push_back(parse_tuple(/*with_condition=*/true));
       expect_block_end();
       return statement;
     }
     statement->kind = StatementKind::SetBlock;
     if (!statement->target.several.empty()) fail("expected '=', found " + describe(token()));
     if (is_operator("|")) statement->filters = parse_filters(nullptr);
-    if (statement->filters) check_no_safe_filters(*statement->filters);
     expect_block_end();
     parse_bodies(*statement, "endset");
     return statement;
-  }
-
-  void check_no_safe_filters(const Expression& filters) const {
-    for (const Expression* filter = &filters; filter != nullptr; filter = filter->children[0].get()) {
-      if (filter->text == "safe") fail("the filter 'safe' is supported at the end of {{ ... }} only");
-    }
   }
 
   void parse_parameters(std::vector<Parameter>& parameters) {
@@ -209,7 +216,6 @@ class Parser : ExpressionParser {
       parameter.name = expect_assignable();
       if (accept_operator("=")) {
         parameter.value = parse_condition();
-        check_no_safe(*parameter.value);
       } else if (!parameters.empty() && parameters.back().value) {
         fail("a parameter without a default follows one with a default");
       }
@@ -238,7 +244,6 @@ class Parser : ExpressionParser {
     take();
     if (is_operator("(")) parse_parameters(statement->parameters);
     statement->expressions.push_back(parse_condition());
-    check_no_safe(*statement->expressions[0]);
     if (statement->expressions[0]->kind != ExpressionKind::Call) fail("expected a call after 'call'");
     expect_block_end();
     parse_macro_body(*statement, "endcall");
@@ -249,7 +254,6 @@ class Parser : ExpressionParser {
     auto statement = make_statement(StatementKind::FilterBlock);
     take();
     statement->filters = parse_filters(nullptr, /*first_without_bar=*/true);
-    check_no_safe_filters(*statement->filters);
     expect_block_end();
     parse_bodies(*statement, "endfilter");
     return statement;
@@ -264,7 +268,6 @@ class Parser : ExpressionParser {
       parameter.name = expect_assignable();
       expect_operator("=");
       parameter.value = parse_condition();
-      check_no_safe(*parameter.value);
       statement->parameters.push_back(std::move(parameter));
     }
     expect_block_end();

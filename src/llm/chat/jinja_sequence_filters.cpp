@@ -72,6 +72,7 @@ Value choose(Interpreter& interpreter, std::string_view filter, const Value& val
   if (arguments.positional.size() > used) test = name_argument(filter, arguments, used++);
   const Arguments of_test = rest(arguments, used);
   List out;
+  if (!truth(value)) return out;  // none and 0 too, which nothing else iterates over
   for (const Value& item : iterate(value)) {
     interpreter.charge();
     const Value subject = by_attribute ? nested_attribute(interpreter, item, arguments.positional[0]) : item;
@@ -83,6 +84,7 @@ Value choose(Interpreter& interpreter, std::string_view filter, const Value& val
 
 Value map(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
   List out;
+  if (!truth(value)) return out;
   const auto named = [&](const char* name) -> const Value* {
     for (const auto& [key, argument] : arguments.named) {
       if (key == name) return &argument;

@@ -64,7 +64,8 @@ bool Interpreter::apply_test(std::string_view name, const Value& value, const Ar
   if (name == "integer") return alone(std::holds_alternative<int64_t>(value.data));
   if (name == "float") return alone(std::holds_alternative<double>(value.data));
   if (name == "callable") {
-    return alone(std::holds_alternative<std::shared_ptr<const Function>>(value.data) ||
+    // Jinja's undefined values have the method that makes an object callable; calling one is an error.
+    return alone(value.is_undefined() || std::holds_alternative<std::shared_ptr<const Function>>(value.data) ||
                  std::holds_alternative<std::shared_ptr<Loop>>(value.data));
   }
   if (name == "odd") return alone(whole(value) % 2 != 0);

@@ -124,7 +124,10 @@ std::string repr_of_text(std::string_view text) {
 
 std::string text_at(const Value& value, bool repr, int depth) {
   check_depth(depth);
-  if (const std::string* text = value.text()) return repr ? repr_of_text(*text) : *text;
+  if (const std::string* text = value.text()) {
+    if (!repr) return *text;
+    return value.is_safe ? "Markup(" + repr_of_text(*text) + ")" : repr_of_text(*text);
+  }
   if (value.is_undefined()) return repr ? "Undefined" : "";
   if (value.is_none()) return "None";
   if (const auto* flag = std::get_if<bool>(&value.data)) return *flag ? "True" : "False";
@@ -319,6 +322,12 @@ Value Value::from_json(const JsonValue& json) {
     }
   };
   return std::visit(Convert{}, json.data);
+}
+
+Value Value::safe(std::string text) {
+  Value value(std::move(text));
+  value.is_safe = true;
+  return value;
 }
 
 bool Value::is_number() const {

@@ -53,6 +53,8 @@ struct Value {
   std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>, std::shared_ptr<const List>,
                Tuple, std::shared_ptr<const Dict>, Namespace, std::shared_ptr<const Function>, std::shared_ptr<Loop>>
       data;
+  // A text that the filter "safe" made, Python's Markup. Joined by + with another text it escapes that one for HTML.
+  bool is_safe = false;
 
   Value() : data(Undefined{}) {}
   ~Value() {
@@ -79,6 +81,7 @@ struct Value {
   Value(std::shared_ptr<Loop> loop) : data(std::move(loop)) {}
 
   static Value undefined(std::string message);
+  static Value safe(std::string text);
   static Value tuple(List items) { return Value(Tuple{std::make_shared<const List>(std::move(items))}); }
   static Value from_json(const JsonValue& json);
 

@@ -2,6 +2,7 @@
 // strides.
 #include <limits>
 
+#include "accelerators/cpu/kernels/attention_matrix.h"
 #include "accelerators/cpu/kernels/attention_plan.h"
 #include "ops/op_test_support.h"
 
@@ -30,16 +31,19 @@ double rounding_of_equal_products(const OpCase& c) {
 }
 
 // What the op may round to 16 bits where caches and result are of that type, the queries and the softmax, is rounded by cuda and
-// npu for the queries of a prompt, and for single tokens by processors with dot products of bf16. (RoundedPairs, below, and
-// tests/kernels/tuned_attention_test.cpp bound it more closely.) Everything else is held to fp32.
+// npu for the queries of a prompt, for single tokens by processors with dot products of bf16, and for all others by those with
+// AMX. (RoundedPairs and PromptsOnTheMatrixUnit, below, and tests/kernels/tuned_attention_test.cpp bound it more closely.)
+// Everything else is held to fp32.
 Tolerance tolerance_of(const OpCase& c) {
   const DriverAccelerator* device = anyaccel::testing::device_under_test();
   const DType type = c.tensors[0].dtype();
   Tolerance in_fp32 = kTolerance;
   in_fp32.absolute += rounding_of_equal_products(c);
   if (type == DType::F32 || c.tensors[2].dtype() != type) return in_fp32;
-  const bool rounds = device ? (device->name() == "cuda" || device->name() == "npu") && c.tensors[0].shape()[0] >= 32
-                             : type == DType::BF16 && cpu_features().avx512_bf16 && c.tensors[0].shape()[2] % 32 == 0;
+  const bool rounds =
+      device ? (device->name() == "cuda" || device->name() == "npu") && c.tensors[0].shape()[0] >= 32
+             : type == DType::BF16 &&
+                   (is_isa_available(Isa::Amx) || (cpu_features().avx512_bf16 && c.tensors[0].shape()[2] % 32 == 0));
   if (!rounds) return in_fp32;
   const double unit = type == DType::BF16 ? 0x1p-8 : 0x1p-11;
   return {3 * unit + in_fp32.absolute, 3 * unit, 1};
@@ -178,7 +182,7 @@ TEST(CpuAttention, HiddenSlotsDoNotMatter) {
             }
           }
         }
-        compare(c, kTolerance);
+        compare(c, tolerance_of(c));
       }
     }
   });
@@ -382,10 +386,10 @@ TEST(CpuAttention, SameBitsOnAnyNumberOfThreads) {
 struct Attended {
   std::vector<double> out, limit;
 };
-Attended attended_token(const OpCase& c, const aa_attention_params& params, bool rounds) {
+Attended attended_token(const OpCase& c, const aa_attention_params& params, bool rounds, int64_t token = 0) {
   const TestTensor &q = c.tensors[1], &k = c.tensors[2], &v = c.tensors[3];
   const int64_t heads = q.shape()[1], kv_heads = k.shape()[1], slots = k.shape()[2], size = q.shape()[2];
-  const int64_t position = c.tensors[5].integer(0);
+  const int64_t position = c.tensors[5].integer(token);
   const int64_t begin = params.window > 0 ? std::max<int64_t>(0, position + 1 - params.window) : 0;
   Attended result;
   for (int64_t h = 0; h < heads; ++h) {
@@ -396,7 +400,7 @@ Attended attended_token(const OpCase& c, const aa_attention_params& params, bool
     for (int64_t j = begin; j <= position; ++j) {
       double score = 0, sum_of_magnitudes = 0;
       for (int64_t d = 0; d < size; ++d) {
-        const double x = q.number(h * size + d);
+        const double x = q.number((token * heads + h) * size + d);
         const double product =
             (rounds ? bf16_to_float(float_to_bf16(static_cast<float>(x))) : x) * k.number((row + j) * size + d);
         score += product;
@@ -470,6 +474,125 @@ TEST(CpuAttention, RoundedPairs) {
         }
       });
       if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
+// Runs the tiles of a call one by one by a kernel, as the op does.
+void run_tiles(OpCase& c, const aa_attention_params& params, bool by_row,
+               void (*run_tile)(const AttentionCall&, const AttentionTile&)) {
+  std::vector<aa_tensor> t;
+  for (TestTensor& tensor : c.tensors) t.push_back(tensor.view());
+  const AttentionCall call{
+      &t[0],        &t[1],          &t[2],         &t[3], &t[4], &t[5], t[1].shape[2], t[1].shape[1] / t[2].shape[1],
+      params.scale, params.softcap, params.window, &t[6], &t[7]};
+  AttentionPlan plan(call, by_row, matrix_tile_rows(call));
+  for (int64_t i = 0; i < plan.tile_count; ++i) {
+    const AttentionTile& tile = plan.tiles[i];
+    run_tile(call, tile);
+    if (tile.merge < 0) continue;
+    const AttentionPlan::Merge& merge = plan.merges[tile.merge];
+    if (plan.merges[tile.merge].missing.fetch_sub(1) == 1) merge_attention(call, merge.first, merge.count);
+  }
+}
+
+// A prompt in bf16 of a few tokens, or of `tokens`.
+OpCase matrix_case(Random& random, const aa_attention_params& params, int64_t tokens, int64_t group, int64_t size,
+                   int64_t first) {
+  const int64_t kv_heads = random.integer(1, 2), slots = first + tokens + random.integer(0, 40);
+  OpCase c = make_case(random, {tokens, kv_heads * group, kv_heads, size, 1, slots}, false, DType::BF16, params);
+  c.tensors[0] = TestTensor(DType::BF16, {tokens, kv_heads * group, size});
+  set_tokens(
+      c, [](int64_t) { return 0; }, [&](int64_t t) { return first + t; });
+  return c;
+}
+
+void expect_within(const OpCase& found, const OpCase& c, const aa_attention_params& params) {
+  const int64_t per_token = c.tensors[1].shape()[1] * c.tensors[1].shape()[2];
+  for (int64_t t = 0; t < c.tensors[1].shape()[0]; ++t) {
+    const Attended expected = attended_token(c, params, true, t);
+    for (int64_t e = 0; e < per_token; ++e) {
+      const auto at = static_cast<size_t>(e);
+      const double value = found.tensors[0].number(t * per_token + e);
+      if (std::isnan(expected.out[at]) && std::isnan(value)) continue;
+      if (expected.out[at] == value) continue;  // infinities
+      ASSERT_NEAR(value, expected.out[at], expected.limit[at]) << "token " << t << ", element " << e;
+    }
+  }
+}
+
+// The kernel for the matrix unit, on its software version, and on the unit itself where there is one.
+TEST(CpuAttention, PromptsOnTheMatrixUnit) {
+  if (anyaccel::testing::device_under_test()) GTEST_SKIP() << "this is a kernel of the host";
+  for_each_seed([](Random& random) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < 24; ++i) {
+      const int64_t size = random.pick<int64_t>({8, 32, 64, 64, 80, 96, 128, 128, 256});
+      const aa_attention_params params =
+          params_of(size, random.chance(0.3) ? static_cast<int32_t>(random.integer(1, 100)) : 0,
+                    random.chance(0.2) ? 5.0f : 0.0f);
+      const int64_t tokens = random.integer(1, 40), first = i % 2 ? random.integer(0, 300) : 0;
+      OpCase c = matrix_case(random, params, tokens, random.pick<int64_t>({1, 2, 4, 7}), size, first);
+      if (random.chance(0.3)) add_of_heads(random, c);
+      const int64_t slots = c.tensors[2].shape()[2];
+      const int kind = i % 6;
+      c.tensors[2].fill([&](int64_t e) {
+        const int64_t j = e / size % slots;
+        if (j >= first + tokens) return infinity - infinity;  // nobody sees it
+        if (kind == 1 && e % size == 0 && j % 3 == 1) return -infinity;
+        return random.normal(kind == 2 ? 300 : 1);  // one slot has nearly all weight
+      });
+      c.tensors[1].fill([&](int64_t e) { return e % size == 0 ? 1.0 : random.normal(); });
+      c.tensors[3].fill([&](int64_t e) {
+        const int64_t j = e / size % slots;
+        if (j >= first + tokens) return infinity;
+        // The last tokens see values that are not finite; the others see none of it.
+        if (kind == 4 && j == first + tokens - 2) return e % 5 == 0 ? infinity : e % 7 == 0 ? -infinity : 1.0;
+        return kind == 3 ? 0.703125 : random.normal();
+      });
+      SCOPED_TRACE(c.text() + " kind " + std::to_string(kind) + ", first " + std::to_string(first) + ", window " +
+                   std::to_string(params.window) + ", cap " + std::to_string(params.softcap));
+      for_each_isa([&](Isa isa) {
+        OpCase found = c;
+        run_tiles(found, params, i % 3 == 0, run_attention_matrix_emulated);
+        EXPECT_TRUE(found.tensors[0].untouched());
+        expect_within(found, c, params);
+        if (isa != Isa::Amx) return;
+        OpCase same = c;
+        run_tiles(same, params, i % 3 == 0, run_attention_matrix);
+        EXPECT_TRUE(same.tensors[0].same_bytes(found.tensors[0])) << "the unit and its software version differ";
+      });
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
+// The form by row gives a token the same bits in a prompt, in a part of it, and alone.
+TEST(CpuAttention, TheMatrixUnitComputesByRow) {
+  if (anyaccel::testing::device_under_test()) GTEST_SKIP() << "this is a kernel of the host";
+  for_each_seed([](Random& random) {
+    for (const int64_t size : {64L, 128L, 96L}) {
+      const aa_attention_params params = params_of(size, size == 128 ? 70 : 0);
+      const OpCase whole = matrix_case(random, params, 90, 3, size, 50);
+      OpCase first = whole;
+      run_tiles(first, params, true, run_attention_matrix_emulated);
+      const int64_t heads = whole.tensors[1].shape()[1];
+      for (const auto& [from, count] : {std::pair<int64_t, int64_t>{0, 1}, {17, 1}, {30, 41}, {89, 1}}) {
+        OpCase part = whole;
+        part.tensors[0] = TestTensor(DType::BF16, {count, heads, size});
+        part.tensors[1] = TestTensor(whole.tensors[1].dtype(), {count, heads, size});
+        part.tensors[4] = TestTensor(DType::I32, {count});
+        part.tensors[5] = TestTensor(DType::I32, {count});
+        for (int64_t e = 0; e < count * heads * size; ++e) {
+          part.tensors[1].set(e, whole.tensors[1].number(from * heads * size + e));
+        }
+        for (int64_t t = 0; t < count; ++t) part.tensors[5].set(t, 50 + from + t);
+        run_tiles(part, params, true, run_attention_matrix_emulated);
+        for (int64_t e = 0; e < count * heads * size; ++e) {
+          ASSERT_EQ(part.tensors[0].number(e), first.tensors[0].number(from * heads * size + e))
+              << count << " tokens from " << from << ", element " << e;
+        }
+      }
     }
   });
 }

@@ -3,21 +3,29 @@
 #include <array>
 #include <atomic>
 
+#include "accelerators/cpu/kernels/attention_matrix.h"
 #include "accelerators/cpu/kernels/attention_plan.h"
 #include "accelerators/cpu/kernels/attention_token.h"
 #include "accelerators/cpu/kernels/checks.h"
 #include "accelerators/cpu/kernels/parallel.h"
 #include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/worker_pool.h"
+#include "base/simd/cpu_features.h"
 
 namespace anyaccel::cpu {
 namespace {
 
-// `by_token`: tiles of one token go through the kernel for them.
-void run_tile(const AttentionCall& call, AttentionPlan& plan, bool by_token, int64_t i) {
+// The kernels that a call may use: that for tiles of one token, and that on the matrix unit for the others.
+struct Kernels {
+  bool by_token, by_matrix;
+};
+
+void run_tile(const AttentionCall& call, AttentionPlan& plan, Kernels kernels, int64_t i) {
   const AttentionTile& tile = plan.tiles[i];
-  if (by_token && tile.tokens == 1) {
+  if (kernels.by_token && tile.tokens == 1) {
     run_attention_token(call, tile);
+  } else if (kernels.by_matrix) {
+    run_attention_matrix(call, tile);
   } else {
     run_attention_tile(call, tile);
   }
@@ -43,9 +51,9 @@ void run_attention(const char* op, const aa_op_call& op_call, bool by_row) {
                            params.scale,  params.softcap,
                            params.window, &t[6],
                            &t[7]};
-  AttentionPlan plan(call, by_row);
   // The forms by row need the arithmetic of longer tiles for a token too.
-  const bool by_token = !by_row && takes_attention_token(call);
+  const Kernels kernels = {!by_row && takes_attention_token(call), isa() == Isa::Amx && fits_attention_matrix(call)};
+  AttentionPlan plan(call, by_row, kernels.by_matrix ? matrix_tile_rows(call) : kTileRows);
   constexpr int64_t kParallelWork = 16384;
   if (plan.tile_count > 1 && plan.work > kParallelWork) {
     WorkerPool& pool = WorkerPool::instance();
@@ -55,14 +63,14 @@ void run_attention(const char* op, const aa_op_call& op_call, bool by_row) {
         for (;;) {
           const int64_t i = next.fetch_add(1, std::memory_order_relaxed);
           if (i >= plan.tile_count) return;
-          run_tile(call, plan, by_token, i);
+          run_tile(call, plan, kernels, i);
         }
       });
       return;
     }
   }
   const FlushDenormals flush;
-  for (int64_t i = 0; i < plan.tile_count; ++i) run_tile(call, plan, by_token, i);
+  for (int64_t i = 0; i < plan.tile_count; ++i) run_tile(call, plan, kernels, i);
 }
 
 void run_quantized_attention(const aa_op_call& call, bool by_row) {

@@ -10,7 +10,6 @@
 namespace anyaccel::cpu {
 namespace {
 
-constexpr int64_t kTileRows = 128;
 // A context is cut into parts of so many slots, for about kSplitTiles tiles of all key/value heads together: longer parts read
 // faster, and more tiles keep more threads busy.
 constexpr int64_t kSplitTiles = 32;
@@ -25,8 +24,8 @@ struct AttentionPlan::Span {
   bool may_split;
 };
 
-AttentionPlan::AttentionPlan(const AttentionCall& call, bool by_row)
-    : call_(call), by_row_(by_row), tokens_per_tile_(std::max<int64_t>(1, kTileRows / call.group)) {
+AttentionPlan::AttentionPlan(const AttentionCall& call, bool by_row, int64_t tile_rows)
+    : call_(call), by_row_(by_row), tokens_per_tile_(std::max<int64_t>(1, tile_rows / call.group)) {
   const int64_t count = call.q->shape[0];
   spans_ = scratch<Span>(Scratch::Spans, static_cast<size_t>(count));
   int64_t span_count = 0;

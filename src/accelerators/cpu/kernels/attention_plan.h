@@ -19,6 +19,14 @@
 
 namespace anyaccel::cpu {
 
+// Rows of a tile for the kernel in fp32.
+constexpr int64_t kTileRows = 128;
+// For that on the matrix unit, which transposes each block of values for the rows of one tile: more, but of a prompt of 512 tokens
+// still as many tiles as keep 32 threads busy.
+inline int64_t matrix_tile_rows(const AttentionCall& call) {
+  return std::clamp<int64_t>(call.q->shape[0] * call.group / 8, kTileRows, 4 * kTileRows);
+}
+
 // Lives in the calling thread's scratch memory: at most one plan per thread at a time.
 class AttentionPlan {
  public:
@@ -29,7 +37,8 @@ class AttentionPlan {
     std::atomic<int64_t> missing;
   };
 
-  AttentionPlan(const AttentionCall& call, bool by_row);
+  // Tiles have at most `tile_rows` rows, but those of one token.
+  AttentionPlan(const AttentionCall& call, bool by_row, int64_t tile_rows = kTileRows);
 
   AttentionTile* tiles = nullptr;  // in the order in which threads should begin them
   Merge* merges = nullptr;

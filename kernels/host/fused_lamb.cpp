@@ -166,8 +166,8 @@ AA_OP void lamb_moments(const aa_parameter* parameters, int64_t count, const aa_
         // The update of zeros may be 0 / 0.
         for (int64_t j = n; j < padded; ++j) floats.updates[j] = 0.0f;
       }
-      params.add(floats.params, padded);
-      steps.add(floats.updates, padded);
+      params.add<false>(floats.params, padded);
+      steps.add<false>(floats.updates, padded);
     }
     param_sums[segment] = params.total();
     update_sums[segment] = steps.total();

@@ -291,13 +291,16 @@ AA_INLINE double add_square(double sum, double x) {
 // Sums of squares in 32 lanes of double: element i goes to lane i % 32, whatever the width of a vector.
 class SquareSum {
  public:
-  // n is a multiple of 32.
+  // n is a multiple of 32. kFetches: x is read from memory.
+  template <bool kFetches>
   __attribute__((noinline)) void add(const float* x, int64_t n) {
     double lanes[kLanes];
     for (int j = 0; j < kLanes; ++j) lanes[j] = lanes_[j];
     for (int64_t i = 0; i < n; i += kLanes) {
-      prefetch(reinterpret_cast<const char*>(x + i) + ahead);
-      prefetch(reinterpret_cast<const char*>(x + i) + ahead + 64);
+      if constexpr (kFetches) {
+        prefetch(reinterpret_cast<const char*>(x + i) + ahead);
+        prefetch(reinterpret_cast<const char*>(x + i) + ahead + 64);
+      }
 #pragma GCC unroll 32
       for (int j = 0; j < kLanes; ++j) lanes[j] = add_square(lanes[j], static_cast<double>(x[i + j]));
     }
@@ -334,7 +337,7 @@ AA_OP void grad_square_sums(const aa_parameter* parameters, int64_t count, doubl
   for_each_segment(parameters, count, [&](int64_t k, int64_t begin, int64_t end, int64_t segment) {
     SquareSum sum;
     read_floats(parameters[k].grad, parameters[k].grad_dtype, begin, end,
-                [&](const float* g, int64_t n) { sum.add(g, n); });
+                [&](const float* g, int64_t n) { sum.add<true>(g, n); });
     sums[segment] = sum.total();
   });
 }

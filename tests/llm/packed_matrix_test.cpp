@@ -186,7 +186,8 @@ TEST(PackedMatrices, BadTensorsAreRefusedByName) {
                            const std::function<void(TensorData&)>& change) {
     const TestDirectory dir;
     make_gptq_models(dir, directory, false, [&](TensorData& data) {
-      if (data.spec.name == "model.layers.1.mlp.up_proj." + tensor) change(data);
+      const std::string stored = tensor == "weight" ? "g_idx" : tensor;  // which is renamed
+      if (data.spec.name == "model.layers.1.mlp.up_proj." + stored) change(data);
     });
     const std::string message = checkpoint_error([&] { Model::load((dir.path() / "packed").string()); });
     expect_contains(message, part);
@@ -199,6 +200,8 @@ TEST(PackedMatrices, BadTensorsAreRefusedByName) {
   refused("is missing", "scales", [](TensorData& data) { data.spec.name += "_"; });
   refused("is float32; expected int32", "qzeros", [](TensorData& data) { data.spec.dtype = DType::F32; });
   refused("'model.layers.1.mlp.up_proj.weight' is missing", "qweight", [](TensorData& data) { data.spec.name += "_"; });
+  refused("is there beside the quantized tensors of the same matrix", "weight",
+          [](TensorData& data) { data.spec.name = "model.layers.1.mlp.up_proj.weight"; });
   // Settings that are not those of the tensors.
   const auto lies = [&](std::string_view part, const std::string& settings, bool keeps_order) {
     const TestDirectory dir;
@@ -216,6 +219,12 @@ TEST(PackedMatrices, BadTensorsAreRefusedByName) {
   lies("g_idx\" (gptq): is missing; expected the group of each of", reordered, false);
   lies("g_idx\" (gptq): was never set; expected", reordered, true);
   lies("expected a multiple of 40, the group, or", R"({"quant_method": "gptq", "bits": 4, "group_size": 40})", false);
+  // A quantized directory that does not say so.
+  const TestDirectory silent;
+  make_gptq_models(silent, directory, false);
+  write_config(silent.path() / "packed", directory, "");
+  expect_contains(checkpoint_error([&] { Model::load((silent.path() / "packed").string()); }),
+                  "have 'model.layers.0.self_attn.q_proj.qweight', a part of quantized weights");
   // A plain directory that says it is quantized.
   const TestDirectory dir;
   fs::copy_file(directory + "/model.safetensors", dir.path() / "model.safetensors");

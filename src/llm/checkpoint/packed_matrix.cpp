@@ -124,6 +124,10 @@ std::unique_ptr<PackedMatrix> PackedMatrix::find(const Checkpoint& checkpoint, c
   // compressed-tensors has another name for the same tensor.
   if (first == nullptr && how.kind == Kind::MxFloat4) first = checkpoint.find(module + ".weight_packed");
   if (first == nullptr || (how.kind == Kind::Float8 && first->dtype != DType::F8E4M3)) return nullptr;
+  const bool is_weight = how.kind == Kind::Int8 || how.kind == Kind::Float8;
+  if (!is_weight && checkpoint.find(module + ".weight") != nullptr) {
+    matrix->fail(module + ".weight", "is there beside the quantized tensors of the same matrix; expected one of them");
+  }
   matrix->group_ = how.group > 0 ? how.group : columns;
   matrix->groups_ = divided_up(columns, matrix->group_);
   switch (how.kind) {
@@ -220,7 +224,11 @@ void PackedMatrix::find_float8(const Checkpoint& checkpoint) {
   values_ = part(checkpoint, "weight");
   expect(values_, {DType::F8E4M3}, {rows_, columns_});
   Part scales = part(checkpoint, "weight_scale_inv");
-  if (scales.view == nullptr) scales = part(checkpoint, "weight_scale");
+  const Part others = part(checkpoint, "weight_scale");
+  if (scales.view != nullptr && others.view != nullptr) {
+    fail(others.name, "is there beside weight_scale_inv, another name of the same scales; expected one of them");
+  }
+  if (scales.view == nullptr) scales = others;
   if (how_.block_rows > 0) {
     group_ = how_.block_columns;
     groups_ = divided_up(columns_, group_);

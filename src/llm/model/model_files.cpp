@@ -168,6 +168,19 @@ void ModelFiles::untie_if_different(ModelConfig& config, std::vector<std::string
       lm_head_ + ".weight that differs from it, which is used");
 }
 
+// Returns what to say about a missing matrix of which the files have a quantized part; nothing if they have none.
+std::string ModelFiles::quantized_part(const std::string& name) const {
+  constexpr std::string_view plain = ".weight";
+  if (!name.ends_with(plain)) return {};
+  for (const char* suffix : {".qweight", ".weight_packed", ".weight_blocks"}) {
+    const std::string part = name.substr(0, name.size() - plain.size()) + suffix;
+    if (checkpoint_.find(part) == nullptr) continue;
+    return "; the files have '" + part +
+           "', a part of quantized weights, which have to be described by quantization_config in config.json";
+  }
+  return {};
+}
+
 void ModelFiles::check(const std::string& directory) const {
   const char* by_config = is_gguf(directory) ? " by the file's keys" : " by config.json";
   for (const TensorSlot& slot : slots_) {
@@ -176,7 +189,7 @@ void ModelFiles::check(const std::string& directory) const {
     const TensorView* view = checkpoint_.find(name);
     if (view == nullptr) {
       throw CheckpointError("model '" + directory + "': tensor '" + name + "' is missing; expected shape " +
-                            slot.file_shape().to_string() + by_config);
+                            slot.file_shape().to_string() + by_config + quantized_part(name));
     }
     const Shape found(view->shape);
     const Shape expected = slot.file_shape();

@@ -36,6 +36,7 @@ class ModelFiles {
   // Some programs write the matrices of all experts of a layer as one tensor.
   bool has_stacked_experts(const ModelConfig& config) const;
   void find_packed(const std::string& directory, const ModelConfig& config);
+  std::string quantized_part(const std::string& name) const;
   void check(const std::string& directory) const;
   void note_unused(const ModelConfig& config, std::vector<std::string>& notes) const;
 

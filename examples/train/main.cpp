@@ -13,6 +13,7 @@
 #include <anyaccel/error.h>
 #include <anyaccel/file_output.h>
 #include <anyaccel/llm/model_config.h>
+#include <anyaccel/llm/prompt_text.h>
 #include <anyaccel/llm/tokenizer.h>
 #include <anyaccel/nn/checkpoint.h>
 
@@ -23,6 +24,7 @@
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <string_view>
 
 #include "curve.h"
 #include "data.h"
@@ -51,6 +53,24 @@ struct Corpus {
   std::vector<std::pair<std::string, std::string>> tokenizer_files;
 };
 
+// Returns the files of a model directory that describe its tokenizer, so that a checkpoint has the same one.
+std::vector<std::pair<std::string, std::string>> tokenizer_files(const fs::path& directory) {
+  std::vector<std::pair<std::string, std::string>> files;
+  if (!fs::is_directory(directory)) {
+    throw std::runtime_error("--tokenizer: '" + directory.string() + "' is a file; expected a model directory");
+  }
+  for (const auto& entry : fs::directory_iterator(directory)) {
+    const std::string name = entry.path().filename().string();
+    constexpr std::string_view names[] = {
+        "tokenizer.json", "tokenizer_config.json",   "tokenizer.model",  "vocab.json", "merges.txt", "tekken.json",
+        "vocab.txt",      "special_tokens_map.json", "added_tokens.json"};
+    if (std::ranges::find(names, name) == std::end(names) && entry.path().extension() != ".tiktoken") continue;
+    files.emplace_back(name, read_file(entry.path()));
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
 Corpus load_corpus(const Options& options) {
   Corpus corpus;
   const std::vector<std::string> texts =
@@ -68,11 +88,17 @@ Corpus load_corpus(const Options& options) {
   corpus.begin = *tokenizer->bos_id();
   corpus.end = *tokenizer->eos_id();
   corpus.tokens = tokenizer->vocab_size();
-  for (const std::string& text : texts) corpus.documents.push_back(tokenizer->encode(text, false));
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json"}) {
-    const fs::path path = fs::path(options.tokenizer) / name;
-    if (fs::exists(path)) corpus.tokenizer_files.emplace_back(name, read_file(path));
+  for (size_t i = 0; i < texts.size(); ++i) {
+    const size_t valid = llm::valid_utf8_prefix(texts[i]);
+    if (valid < texts[i].size()) {
+      throw std::runtime_error("--text: document " + std::to_string(i + 1) + " of '" + options.text +
+                               "' is not UTF-8 at its byte " + std::to_string(valid) +
+                               "; a tokenizer has no tokens for that: convert the text, or train on bytes, without "
+                               "--tokenizer");
+    }
+    corpus.documents.push_back(tokenizer->encode(texts[i], false));
   }
+  corpus.tokenizer_files = tokenizer_files(options.tokenizer);
   return corpus;
 }
 
@@ -157,6 +183,17 @@ std::map<int64_t, fs::path> checkpoints_in(const fs::path& out) {
   return found;
 }
 
+// Removes what a run that was killed while it saved has left.
+void remove_unfinished(const fs::path& out) {
+  std::error_code error;
+  std::vector<fs::path> left;
+  for (const auto& entry : fs::directory_iterator(out, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("checkpoint-") && name.ends_with(".part")) left.push_back(entry.path());
+  }
+  for (const fs::path& path : left) fs::remove_all(path, error);
+}
+
 // Holds everything that training needs.
 class Run {
  public:
@@ -188,8 +225,8 @@ class Run {
       sizes.head_dim = options_.hidden / options_.heads;
       sizes.intermediate = options_.intermediate;
       if (!options_.weights.empty()) take_from_weights(options_.weights, sizes);
-      from_weights_ = {{"rope_theta", std::to_string(sizes.rope_theta)},
-                       {"norm_eps", std::to_string(sizes.norm_eps)},
+      from_weights_ = {{"rope_theta", number_text(sizes.rope_theta)},
+                       {"norm_eps", number_text(static_cast<float>(sizes.norm_eps))},
                        {"tied", sizes.tied ? "true" : "false"}};
       model_ = std::make_unique<nn::Decoder>(parameters_, sizes);
       data_ = std::make_unique<NextToken>(std::move(documents), corpus.tokens, options_.length, options_.seed);
@@ -313,6 +350,7 @@ class Run {
     fs::create_directories(out, error);
     if (error) throw std::runtime_error("cannot create the folder '" + out.string() + "': " + error.message());
     const auto found = checkpoints_in(out);
+    if (group_->rank() == 0) remove_unfinished(out);
     if (!options_.resume) {
       if (found.empty()) return;
       throw std::runtime_error("'" + out.string() + "' holds " + found.rbegin()->second.filename().string() +
@@ -391,6 +429,7 @@ int main(int argc, char** argv) {
       options.bench > 0 ? run.bench() : run.train();
     }
     comm::destroy_process_group();
+    if (std::fflush(stdout) != 0) throw std::runtime_error("standard output cannot be written");
     return 0;
   } catch (const std::exception& error) {
     comm::abort_process_group(error.what());

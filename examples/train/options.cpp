@@ -27,6 +27,12 @@ Number parse_number(const std::string& name, const std::string& text, Number low
   return value;
 }
 
+template <class Number>
+std::string shortest_text(Number number) {
+  char text[32];
+  return {text, std::to_chars(text, text + sizeof text, number).ptr};
+}
+
 std::vector<Option> table(Options& o) {
   const auto whole = [](const char* name, const char* meaning, int64_t& to, int64_t low, int64_t high) {
     return Option{name, "N", meaning, [=, &to](const std::string& text) { to = parse_number(name, text, low, high); }};
@@ -121,11 +127,22 @@ Options parse_options(int argc, char** argv) {
     throw std::runtime_error("--hidden: " + std::to_string(options.hidden) + " is not a multiple of --heads, " +
                              std::to_string(options.heads));
   }
+  if (options.model == "decoder" && options.heads % options.kv_heads != 0) {
+    throw std::runtime_error("--heads: " + std::to_string(options.heads) + " is not a multiple of --kv-heads, " +
+                             std::to_string(options.kv_heads));
+  }
+  if (options.model == "decoder" && options.hidden / options.heads % 2 != 0) {
+    throw std::runtime_error("--hidden: " + std::to_string(options.hidden) + " divided by --heads is " +
+                             std::to_string(options.hidden / options.heads) + "; expected an even number");
+  }
   if (options.model == "encoder" && (!options.text.empty() || !options.tokenizer.empty() || !options.weights.empty())) {
     throw std::runtime_error("--text, --tokenizer and --weights need --model decoder");
   }
   return options;
 }
+
+std::string number_text(double number) { return shortest_text(number); }
+std::string number_text(float number) { return shortest_text(number); }
 
 std::map<std::string, std::string> Options::notes() const {
   return {{"model", model},
@@ -134,17 +151,17 @@ std::map<std::string, std::string> Options::notes() const {
           {"heads", std::to_string(heads)},
           {"kv_heads", std::to_string(kv_heads)},
           {"intermediate", std::to_string(intermediate)},
-          {"dropout", std::to_string(dropout)},
+          {"dropout", number_text(dropout)},
           {"steps", std::to_string(steps)},
           {"batch", std::to_string(batch)},
           {"length", std::to_string(length)},
           {"schedule", schedule},
-          {"rate", std::to_string(rate)},
-          {"final_rate", std::to_string(final_rate)},
+          {"rate", number_text(rate)},
+          {"final_rate", number_text(final_rate)},
           {"warmup", std::to_string(warmup)},
-          {"clip", std::to_string(clip)},
+          {"clip", number_text(clip)},
           {"optimizer", optimizer},
-          {"weight_decay", std::to_string(weight_decay)},
+          {"weight_decay", number_text(weight_decay)},
           {"dtype", dtype},
           {"seed", std::to_string(seed)}};
 }

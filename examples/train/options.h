@@ -42,3 +42,7 @@ struct Options {
 // Throws std::runtime_error with an error message for a wrong argument.
 Options parse_options(int argc, char** argv);
 std::string usage();
+
+// Returns the shortest text that is read back as the same number.
+std::string number_text(double number);
+std::string number_text(float number);

@@ -1,9 +1,11 @@
 // Implements text.h: generates and reads documents, and writes the tokenizer of bytes.
 #include "text.h"
 
+#include <filesystem>
 #include <fstream>
 #include <random>
 #include <stdexcept>
+#include <string_view>
 
 namespace {
 
@@ -66,8 +68,8 @@ std::vector<std::string> make_documents(uint64_t seed, size_t count) {
 }
 
 std::vector<std::string> read_documents(const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw std::runtime_error("--text: cannot read '" + path + "'");
+  std::ifstream file(path, std::ios::binary);
+  if (!file || std::filesystem::is_directory(path)) throw std::runtime_error("--text: cannot read '" + path + "'");
   std::vector<std::string> documents;
   std::string document, line;
   const auto add = [&] {
@@ -78,12 +80,15 @@ std::vector<std::string> read_documents(const std::string& path) {
     document.clear();
   };
   while (std::getline(file, line)) {
-    if (line.size() >= 3 && line.find_first_not_of('-') == std::string::npos) {
+    // Lines may end in CR LF, and editors leave blanks at their ends.
+    const std::string_view bare(line.data(), line.find_last_not_of(" \t\r") + 1);
+    if (bare.size() >= 3 && bare.find_first_not_of('-') == std::string_view::npos) {
       add();
     } else {
       document += line + "\n";
     }
   }
+  if (file.bad()) throw std::runtime_error("--text: '" + path + "' could be read in part only");
   add();
   if (documents.empty()) throw std::runtime_error("--text: '" + path + "' holds no text");
   return documents;

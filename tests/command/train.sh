@@ -25,8 +25,10 @@ grep -q '<polyline' "$work/whole/loss.svg" || fail "no curve"
 "$train" "$work/parts" $size >/dev/null 2>"$work/err" && fail "a folder with a checkpoint was taken without --resume"
 grep -q 'continue from it with --resume' "$work/err" || fail "no hint: $(cat "$work/err")"
 "$train" "$work/parts" $size --resume --rate 0.02 >/dev/null 2>"$work/err" && fail "went on with another rate"
-grep -q 'made with rate 0.010000, not 0.020000' "$work/err" || fail "other words: $(cat "$work/err")"
+grep -q 'made with rate 0.01, not 0.02' "$work/err" || fail "other words: $(cat "$work/err")"
+"$train" "$work/parts" $size --resume --rate 0.0100001 >/dev/null 2>"$work/err" && fail "went on with nearly the same rate"
 cp -r "$work/parts" "$work/cut"
+mkdir "$work/parts/checkpoint-30.part"
 "$train" "$work/parts" $size --resume --save-every 10 >/dev/null 2>"$work/err" || fail "going on: $(cat "$work/err")"
 cmp "$work/parts/checkpoint-60/model.safetensors" "$work/whole/checkpoint-60/model.safetensors" || fail "other weights"
 [ "$(ls "$work/parts" | tr '\n' ' ')" = "checkpoint-50 checkpoint-60 loss.svg " ] || fail "$(ls "$work/parts")"
@@ -58,6 +60,24 @@ sed -n 3,80p "$work/text" >"$work/other_text"
 grep -q 'was made with text of 80 documents and .*, not of 39 documents' "$work/err" || fail "other words: $(cat "$work/err")"
 cmp "$2/models/stories/tokenizer.json" "$work/file/checkpoint-10/tokenizer.json" || fail "another tokenizer"
 
+# A text with CR LF has the same documents, and one that is not UTF-8 has no tokens.
+sed 's/$/\r/' "$work/text" >"$work/crlf"
+"$train" "$work/lines" $size --steps 1 --text "$work/crlf" --length 32 >"$work/out" 2>"$work/err" || fail "CR LF: $(cat "$work/err")"
+grep -aq 'of 80 documents' "$work/lines/checkpoint-1/training.safetensors" || fail "other documents with CR LF"
+{ cat "$work/text"; printf 'caf\351\n'; } >"$work/latin1"
+"$train" "$work/x" $size --text "$work/latin1" --tokenizer "$2/models/stories" >/dev/null 2>"$work/err" && fail "text that is not UTF-8"
+grep -q "document 81 of '$work/latin1' is not UTF-8 at its byte 3" "$work/err" || fail "other words: $(cat "$work/err")"
+# A tokenizer of other files than tokenizer.json is in the checkpoint too.
+mkdir "$work/letters"
+echo '{"<s>": 0, "</s>": 1, "a": 2, "b": 3, "\u0120": 4}' >"$work/letters/vocab.json"
+echo '#version: 0.2' >"$work/letters/merges.txt"
+echo '{"tokenizer_class": "GPT2Tokenizer", "bos_token": "<s>", "eos_token": "</s>"}' >"$work/letters/tokenizer_config.json"
+for i in 1 2 3 4 5; do printf 'a b a ab b a\n---\nb a b ba a b\n---\naa bb aa b a\n---\nbb aa bb a b\n---\na a b b a b\n---\n'; done >"$work/abc"
+"$train" "$work/small" $size --steps 2 --text "$work/abc" --tokenizer "$work/letters" --length 8 >"$work/out" 2>"$work/err" ||
+  fail "a tokenizer of letters: $(cat "$work/err")"
+"$command" generate --model "$work/small/checkpoint-2" --prompt "a b" --max-new-tokens 3 >"$work/out" 2>"$work/err" ||
+  fail "the checkpoint with letters does not run: $(cat "$work/err")"
+
 # Weights to begin with, and what tensors do not show: the rotary base, and heads whose matrices have the same shapes.
 stories="--hidden 192 --layers 6 --intermediate 512 --steps 2 --batch 2 --length 32 --tokenizer $2/models/stories"
 cp -r "$2/models/stories" "$work/weights" && sed -i 's/"rope_theta": 10000.0/"rope_theta": 20000.0/' "$work/weights/config.json"
@@ -78,8 +98,13 @@ grep -q 'has 6 query heads, 2 key/value heads and the head size 32' "$work/err" 
 sed -i 's/"llama"/"mistral"/' "$work/weights/config.json"
 "$train" "$work/x" $stories --heads 6 --kv-heads 2 --weights "$work/weights" >/dev/null 2>"$work/err" && fail "another kind of model"
 
+if [ -w /dev/full ]; then
+  "$train" "$work/full" $size --steps 1 >/dev/full 2>"$work/err" && fail "nothing was printed, and the exit code is 0"
+  grep -q 'standard output cannot be written' "$work/err" || fail "other words: $(cat "$work/err")"
+fi
+
 # Wrong arguments.
-for arguments in "" "$work/x --steps 0" "$work/x --model cnn" "$work/x --heads 5" "$work/x --no-such" "$work/x --steps"; do
+for arguments in "" "$work/x --steps 0" "$work/x --model cnn" "$work/x --heads 5" "$work/x --heads 4 --kv-heads 3" "$work/x --hidden 36 --heads 4" "$work/x --no-such" "$work/x --steps"; do
   "$train" $arguments >/dev/null 2>"$work/err"
   code=$?
   [ "$code" = 2 ] || fail "'$arguments' gave exit code $code: $(cat "$work/err")"

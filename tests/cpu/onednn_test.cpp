@@ -113,6 +113,7 @@ class OneDnnTest : public ::testing::Test {
  protected:
   void SetUp() override {
     ::setenv("ANYACCEL_CACHE_DIR", folder_.path().c_str(), 1);
+    if (before_ == Isa::Amx) set_isa(Isa::Avx512);  // whose products are compared with oneDNN's
     forget_matmul_choices();
     onednn::look_for(library_file());
     if (!missing().empty()) GTEST_SKIP() << missing();
@@ -120,6 +121,7 @@ class OneDnnTest : public ::testing::Test {
   }
   void TearDown() override {
     set_matmul_mode(MatmulMode::Auto);
+    set_isa(before_);
     onednn::look_for(library_file());
     ::unsetenv("ANYACCEL_CACHE_DIR");
   }
@@ -142,6 +144,7 @@ class OneDnnTest : public ::testing::Test {
   static std::string file_text() { return llm::testing::read_text(choice_file()); }
 
   llm::testing::TestDirectory folder_;
+  const Isa before_ = isa();
 };
 
 TEST_F(OneDnnTest, RandomProducts) {
@@ -423,6 +426,17 @@ TEST_F(OneDnnTest, SmallProductsDoNotAsk) {
   EXPECT_EQ(matmul_counts().measurements, before.measurements);
   EXPECT_EQ(matmul_counts().onednn, before.onednn);
   EXPECT_FALSE(std::filesystem::exists(choice_file()));
+}
+
+// The matrix unit's products need no comparison.
+TEST_F(OneDnnTest, TheMatrixUnitIsOurs) {
+  if (!is_isa_available(Isa::Amx)) GTEST_SKIP() << "this machine lacks AMX, or its kernel lets no process use it";
+  set_isa(Isa::Amx);
+  set_matmul_mode(MatmulMode::Auto);
+  EXPECT_EQ(large(), (Done{1, 0, 0}));
+  EXPECT_FALSE(std::filesystem::exists(choice_file()));
+  set_matmul_mode(MatmulMode::OneDnn);
+  EXPECT_EQ(large(), (Done{0, 1, 0}));
 }
 
 TEST_F(OneDnnTest, OwnIsNeverOneDnn) {

@@ -328,17 +328,6 @@ void transpose_results(const float* tiles, int64_t width, int64_t step, int64_t 
   }
 }
 
-// Prefetches the part of row m of the output, and of the residual, that will be written soon.
-void prefetch_row(const MatmulPart& part, int64_t m, int64_t rows, int64_t column, int64_t n) {
-  if (m >= rows) return;
-  for (const Matrix* matrix : {&part.out, &part.residual}) {
-    if (!*matrix || matrix->column_stride != 1) continue;
-    const char* begin = static_cast<const char*>(matrix->at(m, column));
-    const int64_t bytes = n * static_cast<int64_t>(dtype_size(matrix->dtype));
-    for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(begin + line, 1, 3);
-  }
-}
-
 void finish_chunk(const Matmul& args, const MatmulPart& part, const Panels& panels, int64_t m0, int64_t rows,
                   int64_t column0, int64_t columns, const float* tiles) {
   const int64_t per_sliver = sliver_columns(args);

@@ -33,29 +33,6 @@
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
-// Writes a row of x as `terms` rows of bf16, term_stride apart, whose sum it is: each takes the upper 8 bits of the
-// significand of what is left. Truncation, unlike rounding, cannot overflow. A number that is not finite has no
-// remainder.
-void split_row(const Row& row, int terms, int64_t term_stride, uint16_t* to) {
-  const int64_t k = row.length;
-  auto* rest = scratch<float>(Scratch::Row0, static_cast<size_t>(k));
-  read_floats(row, 0, k, rest);
-  for (int term = 0; term < terms; ++term, to += term_stride) {
-    for (int64_t i = 0; i < k; ++i) {
-      uint32_t bits;
-      std::memcpy(&bits, &rest[i], sizeof(bits));
-      const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
-      // All mantissa bits that make a number a NaN may be among those that are truncated.
-      if ((bits & 0x7fffffffu) > 0x7f800000u) bits |= 0x00400000u;
-      to[i] = static_cast<uint16_t>(bits >> 16);
-      bits &= 0xffff0000u;
-      float taken;
-      std::memcpy(&taken, &bits, sizeof(taken));
-      rest[i] = finite ? rest[i] - taken : 0.0f;
-    }
-  }
-}
-
 // sums[i] += the products of the smaller terms. Where the first is not finite it is the result: the others are products
 // of zeros with perhaps an infinite weight.
 void add_terms(int terms, int64_t term_stride, int64_t n, float* sums) {
@@ -108,7 +85,7 @@ int64_t ceil_div(int64_t value, int64_t unit) { return (value + unit - 1) / unit
 OneDnnPlan make_plan(const Matmul& args, int threads) {
   OneDnnPlan plan;
   plan.args = &args;
-  plan.terms = onednn_terms(args.x.dtype);
+  plan.terms = bf16_terms(args.x.dtype);
   plan.block_rows = ceil_div(args.m, ceil_div(args.m, kMaxBlockRows));
   plan.stacked_x = scratch<uint16_t>(Scratch::Partials, static_cast<size_t>(plan.terms * plan.block_rows * args.k));
 
@@ -165,18 +142,9 @@ void share(OneDnnPlan& plan, std::atomic<int64_t>& next_chunk, int index, int co
 
 }  // namespace
 
-int onednn_terms(DType x) { return x == DType::BF16 ? 1 : x == DType::F16 ? 2 : 3; }
-
 bool onednn_takes(const Matmul& args) {
   constexpr int64_t kFewestRows = 32;
-  if (args.m < kFewestRows || args.k == 0) return false;
-  for (int i = 0; i < args.part_count; ++i) {
-    for (int j = 0; j < args.weights(); ++j) {
-      const Matrix& weight = args.parts[static_cast<size_t>(i)].weight[static_cast<size_t>(j)];
-      if (weight.dtype != DType::BF16 || weight.column_stride != 1 || weight.row_stride < args.k) return false;
-    }
-  }
-  return true;
+  return args.m >= kFewestRows && args.k > 0 && has_bf16_rows(args);
 }
 
 void gemm_onednn(const Matmul& args) {

@@ -3,14 +3,16 @@
 //
 // Weights are read in place, in the dtype they are stored in, and never repacked between calls: they may be a read-only
 // mapping of a file. A few rows of activations (decoding) go through gemv.cpp, which streams the weights at the speed
-// of memory; more rows (a prompt) go through gemm.cpp, which is bound by the rate of F32 multiply-adds. The forms by
-// rows are all run by the kernel for few rows, so that the sums of a row have one order whatever the number of rows.
+// of memory; more rows (a prompt) go through gemm.cpp, which is bound by the rate of F32 multiply-adds. With a matrix unit, bf16
+// weights go through gemm_amx.cpp from some rows on. The forms by rows are all run by one kernel, that of the matrix unit or else
+// the one for few rows, so that the sums of a row have one order whatever the number of rows.
 #include <algorithm>
 
 #include "accelerators/cpu/kernels/matmul_args.h"
 #include "accelerators/cpu/kernels/matmul_choice.h"
 #include "accelerators/cpu/kernels/matmul_inner.h"
 #include "accelerators/cpu/ops.h"
+#include "base/simd/cpu_features.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -18,8 +20,14 @@ namespace {
 // Bytes of x as F32 that each thread keeps near while rows of weights pass: half of a second-level cache.
 constexpr int64_t kBlockBytes = 1 << 20;
 constexpr int64_t kMostBlockRows = 96;
+// Fewer rows of x than this are computed by gemv() at the speed of memory, which the matrix unit's kernel misses by a tenth.
+constexpr int64_t kFewestUnitRows = 5;
+
+// The matrix unit computes it.
+bool by_matrix_unit(const Matmul& args) { return isa() == Isa::Amx && has_bf16_rows(args); }
 
 void run_by_row(const Matmul& args) {
+  if (by_matrix_unit(args)) return gemm_amx(args);
   const int64_t row_bytes = std::max<int64_t>(args.k, 1) * static_cast<int64_t>(sizeof(float));
   const int64_t block = std::clamp(kBlockBytes / row_bytes, gemv_max_rows(), kMostBlockRows);
   for (int64_t begin = 0; begin < args.m; begin += block) {
@@ -31,10 +39,13 @@ void run_by_row(const Matmul& args) {
 
 void multiply(const Matmul& args) {
   if (args.m == 0) return;
-  if (args.m <= gemv_max_rows()) {
+  const bool unit = args.m >= kFewestUnitRows && by_matrix_unit(args);
+  if (args.m <= gemv_max_rows() && !unit) {
     gemv(args);
   } else if (choose_onednn(args)) {
     gemm_onednn(args);
+  } else if (unit) {
+    gemm_amx(args);
   } else {
     gemm(args);
   }

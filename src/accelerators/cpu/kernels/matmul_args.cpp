@@ -35,6 +35,16 @@ bool is_small(const Matmul& args) noexcept {
   return static_cast<double>(args.m) * static_cast<double>(args.k) * columns * args.weights() < kSmall;
 }
 
+bool has_bf16_rows(const Matmul& args) noexcept {
+  for (int i = 0; i < args.part_count; ++i) {
+    for (int j = 0; j < args.weights(); ++j) {
+      const Matrix& weight = args.parts[static_cast<size_t>(i)].weight[static_cast<size_t>(j)];
+      if (weight.dtype != DType::BF16 || weight.column_stride != 1 || weight.row_stride < args.k) return false;
+    }
+  }
+  return true;
+}
+
 Matmul rows_of(const Matmul& args, int64_t begin, int64_t count) {
   Matmul part = args;
   part.m = count;

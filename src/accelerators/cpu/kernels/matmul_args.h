@@ -48,6 +48,9 @@ struct Matmul {
 // Returns true if one thread finishes the call in less time than a region of the worker pool takes to start and end.
 bool is_small(const Matmul& args) noexcept;
 
+// Returns true if all weights are bf16, the elements of their rows are adjacent, and rows do not overlap.
+bool has_bf16_rows(const Matmul& args) noexcept;
+
 // The same call for `count` rows of x from `begin` on.
 Matmul rows_of(const Matmul& args, int64_t begin, int64_t count);
 

@@ -1,7 +1,8 @@
-// Shared by the matmul kernels: the last step of a row of results (bias, activation, residual, rounding), a small
-// transposition, and the first prefetches of streams. Included after hwy/highway.h, once per instruction set.
+// Shared by the matmul kernels: rows of x as bf16 terms, the last step of a row of results (bias, activation, residual,
+// rounding), a small transposition, and the first prefetches of streams. Included after hwy/highway.h, once per instruction set.
 #include "accelerators/cpu/kernels/activation-inl.h"
 #include "accelerators/cpu/kernels/matmul_args.h"
+#include "accelerators/cpu/kernels/scratch.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 
 #if defined(ANYACCEL_CPU_KERNELS_MATMUL_FINISH_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -32,6 +33,29 @@ inline void write_floats(const Row& row, int64_t begin, int64_t n, const float* 
     narrow(F32Type(), from, reinterpret_cast<float*>(row.data) + begin, n);
   } else {
     write_row(row, begin, n, from);
+  }
+}
+
+// Writes a row of x as `terms` rows of bf16, term_stride apart, whose sum it is: each takes the upper 8 bits of the
+// significand of what is left. Truncation, unlike rounding, cannot overflow. A number that is not finite has no
+// remainder.
+inline void split_row(const Row& row, int terms, int64_t term_stride, uint16_t* to) {
+  const int64_t k = row.length;
+  auto* rest = scratch<float>(Scratch::Row0, static_cast<size_t>(k));
+  read_floats(row, 0, k, rest);
+  for (int term = 0; term < terms; ++term, to += term_stride) {
+    for (int64_t i = 0; i < k; ++i) {
+      uint32_t bits;
+      std::memcpy(&bits, &rest[i], sizeof(bits));
+      const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
+      // All mantissa bits that make a number a NaN may be among those that are truncated.
+      if ((bits & 0x7fffffffu) > 0x7f800000u) bits |= 0x00400000u;
+      to[i] = static_cast<uint16_t>(bits >> 16);
+      bits &= 0xffff0000u;
+      float taken;
+      std::memcpy(&taken, &bits, sizeof(taken));
+      rest[i] = finite ? rest[i] - taken : 0.0f;
+    }
   }
 }
 
@@ -74,6 +98,17 @@ inline void finish_row(const Matmul& args, const MatmulPart& part, int64_t m, in
     }
     if (part.residual) add_row(row_of(part.residual, m, part.n), begin + i, count, values + i);
     write_floats(out, begin + i, count, values + i);
+  }
+}
+
+// Prefetches the part of row m of the output, and of the residual, that will be written soon.
+inline void prefetch_row(const MatmulPart& part, int64_t m, int64_t rows, int64_t column, int64_t n) {
+  if (m >= rows) return;
+  for (const Matrix* matrix : {&part.out, &part.residual}) {
+    if (!*matrix || matrix->column_stride != 1) continue;
+    const char* begin = static_cast<const char*>(matrix->at(m, column));
+    const int64_t bytes = n * static_cast<int64_t>(dtype_size(matrix->dtype));
+    for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(begin + line, 1, 3);
   }
 }
 

@@ -1,4 +1,4 @@
-// The three ways a Matmul is computed; multiply() chooses.
+// The ways a Matmul is computed; multiply() chooses.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,17 @@ void gemv(const Matmul& args);
 // Packs x and blocks of the weights as F32 and multiplies tiles in registers: for many rows of x.
 void gemm(const Matmul& args);
 
-// Returns true if gemm_onednn() can do it: many rows of x of any dtype, weights in bf16 with adjacent elements.
+// Rows of bf16 whose sum is a row of x of this dtype.
+constexpr int bf16_terms(DType x) { return x == DType::BF16 ? 1 : x == DType::F16 ? 2 : 3; }
+
+// Multiplies on the matrix unit, for Isa::Amx and weights with has_bf16_rows(): any number of rows of x, of any dtype. The order
+// of a row's sums does not depend on their number.
+void gemm_amx(const Matmul& args);
+// The same bits by the unit's software version, for tests on machines without one.
+void gemm_amx_emulated(const Matmul& args);
+
+// Returns true if gemm_onednn() can do it: many rows of x of any dtype, weights with has_bf16_rows().
 bool onednn_takes(const Matmul& args);
-// Rows of bf16 that stand for one row of x.
-int onednn_terms(DType x);
 // Multiplies slices with oneDNN, which must be usable (onednn.h). Throws NotImplementedError, and has written nothing,
 // when it has no bf16 product for this processor.
 void gemm_onednn(const Matmul& args);

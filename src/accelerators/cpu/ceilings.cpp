@@ -13,6 +13,7 @@
 
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/error.h"
+#include "base/simd/amx.h"
 #include "base/simd/dispatch.h"
 
 #ifndef AA_KERNEL_BATCH
@@ -188,6 +189,40 @@ double best_copy_bandwidth(size_t bytes, double seconds) {
       sink.fetch_xor(static_cast<uint32_t>(to[share.begin]));
     });
   });
+}
+
+double matrix_unit_rate(double seconds) {
+  check("matrix_unit_rate", 1, seconds);
+  if (isa() != Isa::Amx) return 0;
+  using amx::Unit;
+  constexpr int64_t kRounds = 20'000;  // about a millisecond
+  std::atomic<double> operations{0};
+  const Clock::time_point start = Clock::now();
+  do {
+    WorkerPool::instance().run([&](int, int) {
+      // bf16 numbers of both signs from 1 to 2: the unit is faster with zeros.
+      alignas(64) uint16_t numbers[amx::kMostRows * amx::kMostRowBytes / 2];
+      for (size_t i = 0; i < std::size(numbers); ++i) {
+        numbers[i] = static_cast<uint16_t>((i % 3 == 0 ? 0x3f80u : 0xbf80u) | (i * 37 & 0x7fu));
+      }
+      std::array<amx::TileShape, amx::kTiles> shapes;
+      shapes.fill({amx::kMostRows, amx::kMostRowBytes});
+      Unit::set_shapes(shapes);
+      Unit::load<4>(numbers, amx::kMostRowBytes);
+      Unit::load<5>(numbers, amx::kMostRowBytes);
+      Unit::load<6>(numbers, amx::kMostRowBytes);
+      Unit::load<7>(numbers, amx::kMostRowBytes);
+      for (int64_t round = 0; round < kRounds; ++round) {
+        Unit::multiply_bf16<0, 4, 6>();
+        Unit::multiply_bf16<1, 4, 7>();
+        Unit::multiply_bf16<2, 5, 6>();
+        Unit::multiply_bf16<3, 5, 7>();
+      }
+      Unit::release();
+      operations.fetch_add(4.0 * kRounds * 2 * amx::kMostRows * amx::kMostRows * (amx::kMostRowBytes / 2));
+    });
+  } while (seconds_since(start) < seconds);
+  return operations.load() / seconds_since(start);
 }
 
 double fma_rate(double seconds) {

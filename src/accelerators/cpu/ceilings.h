@@ -24,4 +24,7 @@ double best_copy_bandwidth(size_t bytes, double seconds);
 // of cores that keep multiplying. A burst of milliseconds on idle cores can run a quarter faster.
 double fma_rate(double seconds);
 
+// The same for products of bf16 by the matrix unit on tiles that are loaded once; 0 if the instruction set in use has none.
+double matrix_unit_rate(double seconds);
+
 }  // namespace anyaccel::cpu

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "accelerators/cpu/ceilings.h"
 #include "accelerators/cpu/driver_objects.h"
 #include "accelerators/cpu/kernels/matmul_choice.h"
 #include "accelerators/cpu/onednn.h"
@@ -34,6 +35,7 @@ const aa_cpu_matmul_table matmul_control = {
         *out_onednn = counts.onednn;
       });
     },
+    [](double seconds, double* out_rate) { return guarded([&] { *out_rate = cpu::matrix_unit_rate(seconds); }); },
 };
 
 }  // namespace

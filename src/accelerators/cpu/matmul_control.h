@@ -27,6 +27,9 @@ typedef struct aa_cpu_matmul_table {
   aa_status* (*library)(int32_t* out_usable, const char** out_text);
   /* Products large enough for a choice so far: by our own kernels, and by oneDNN. since 1.0 */
   aa_status* (*counts)(int64_t* out_own, int64_t* out_onednn);
+  /* Operations per second of products of bf16 on the processor's matrix unit, measured for about `seconds`; 0 if there is
+   * none. since 1.0 */
+  aa_status* (*matrix_unit_rate)(double seconds, double* out_rate);
 } aa_cpu_matmul_table;
 
 #ifdef __cplusplus

@@ -105,6 +105,22 @@ void run_long_contexts(const Options& options, const std::shared_ptr<const llm::
   }
 }
 
+// Returns the table that selects implementations of large products, if the accelerator has one; else null.
+const aa_cpu_matmul_table* matmul_control() {
+  auto* accelerator = dynamic_cast<DriverAccelerator*>(get_accelerator());
+  if (!accelerator) return nullptr;
+  return static_cast<const aa_cpu_matmul_table*>(
+      accelerator->extension(AA_CPU_MATMUL_EXTENSION, AA_CPU_MATMUL_VERSION));
+}
+
+// The rate of products of bf16 on the processor's matrix unit; 0 if it has none, and on other accelerators.
+double matrix_unit_rate() {
+  const aa_cpu_matmul_table* control = matmul_control();
+  double rate = 0;
+  if (control && control->matrix_unit_rate(1, &rate)) throw Error("the benchmark cannot measure the matrix unit");
+  return rate;
+}
+
 // Decodes so many sequences at once. A step reads every weight once, but multiplies it with a row of each sequence: from
 // some number on it is bound by arithmetic. Each count is compared with the time of the slower of both.
 void run_batches(const Options& options, const std::shared_ptr<const llm::Model>& model, std::vector<Result>& results) {
@@ -133,8 +149,9 @@ void run_batches(const Options& options, const std::shared_ptr<const llm::Model>
     batches.push_back(std::move(batch));
   }
   std::vector<double> products;
+  const bool by_unit = model->product_dtype() == DType::BF16 && matrix_unit_rate() > 0;
   for (int run = 0; run < options.runs; ++run) {
-    products.push_back(measure_ceiling(AA_CEILING_FMA_F32, options));
+    products.push_back(by_unit ? matrix_unit_rate() : measure_ceiling(AA_CEILING_FMA_F32, options));
     for (Batch& batch : batches) {
       batch.reads.push_back(measure_ceiling(AA_CEILING_READ, options));
       const auto start = Clock::now();
@@ -155,6 +172,7 @@ void run_batches(const Options& options, const std::shared_ptr<const llm::Model>
     Result result{.name = "batches.tokens " + std::to_string(batch.sequences),
                   .unit = "tok/s",
                   .ceiling_name = reading > multiplying ? "best read / bytes of the weights"
+                                  : by_unit             ? "bf16 matrix unit / operations of the tokens"
                                                         : "fp32 fused multiply-add / operations of the tokens"};
     const double seconds = std::max(reading, multiplying);
     if (seconds > 0) result.ceiling = static_cast<double>(batch.sequences) / seconds;
@@ -179,14 +197,6 @@ void run_host_share(const Options& options, const std::shared_ptr<const llm::Mod
   }
   summarize(host, shares, true);
   results.push_back(host);
-}
-
-// Returns the table that selects implementations of large products, if the accelerator has one; else null.
-const aa_cpu_matmul_table* matmul_control() {
-  auto* accelerator = dynamic_cast<DriverAccelerator*>(get_accelerator());
-  if (!accelerator) return nullptr;
-  return static_cast<const aa_cpu_matmul_table*>(
-      accelerator->extension(AA_CPU_MATMUL_EXTENSION, AA_CPU_MATMUL_VERSION));
 }
 
 // Runs the prompt with the accelerator's own choice of products and with oneDNN's, alternately, to compare both.

@@ -1,8 +1,8 @@
 // Chooses the implementation that multiplies many rows of x: our own (gemm.cpp) or oneDNN's (gemm_onednn.cpp).
 //
-// With AMX ours are (gemm_amx.cpp). Otherwise no rule predicts it (it depends on the processor, the number of threads and the
-// shape), so the first large product of a class of shapes measures both and the answer is remembered: in the process, and for later processes in a file of the
-// cache folder (base/files/cache_dir.h), see choice_file.h. ANYACCEL_CPU_MATMUL forces one.
+// With AMX it is our own (gemm_amx.cpp). Otherwise no rule predicts it (it depends on the processor, the number of threads and
+// the shape), so the first large product of a class of shapes measures both and the answer is remembered: in the process, and
+// for later processes in a file of the cache folder (base/files/cache_dir.h), see choice_file.h. ANYACCEL_CPU_MATMUL forces one.
 #pragma once
 
 #include <cstdint>

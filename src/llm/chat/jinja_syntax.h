@@ -95,8 +95,8 @@ struct Statement {
   ExpressionPtr filters;  // a Filter expression whose innermost input is null
 };
 
-// Throws TemplateError, with the line, for text that is not such a template, that names an unknown filter or test, or
-// that is nested too deeply.
+// Throws TemplateError, with the line, for text that is not such a template, that names an unknown filter or test
+// outside of an if, or that is nested too deeply.
 Body parse(std::string_view source);
 
 // Return whether the interpreter implements a filter or test of this name.

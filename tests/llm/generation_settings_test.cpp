@@ -27,7 +27,7 @@ using anyaccel::testing::load_reference_model;
 using nlohmann::json;
 using Prompts = std::vector<std::vector<int32_t>>;
 
-const json& reference() {
+const json& expected_settings() {
   static const json data = json::parse(std::ifstream(anyaccel::testing::test_data() + "/generation_settings.json"));
   return data;
 }
@@ -49,7 +49,7 @@ class Settings : public ::testing::Test {
   static std::vector<int32_t> answer(const json& settings, const std::vector<int32_t>& prompt) {
     TextGenerator made = generator(settings);
     GenerateOptions options = made.default_options();
-    options.max_new_tokens = reference().at("max_new_tokens").get<int64_t>();
+    options.max_new_tokens = expected_settings().at("max_new_tokens").get<int64_t>();
     return made.generate_ids(Prompts{prompt}, options).completions[0].token_ids;
   }
 
@@ -59,7 +59,7 @@ class Settings : public ::testing::Test {
 TEST_F(Settings, AnswersAreThoseOfTransformers) {
   for (const char* backend : {"eager", "graph"}) {
     const BackendGuard guard(backend);
-    for (const json& given : reference().at("greedy")) {
+    for (const json& given : expected_settings().at("greedy")) {
       EXPECT_EQ(answer(given.at("settings"), given.at("prompt_ids")), given.at("ids").get<std::vector<int32_t>>())
           << backend << " " << given.at("settings");
     }
@@ -365,10 +365,10 @@ std::vector<std::string> warnings_of(const json& settings) {
 }
 
 TEST(GenerationConfigFile, EveryFieldOfTransformersIsKnown) {
-  for (const std::string name : reference().at("fields")) {
+  for (const std::string name : expected_settings().at("fields")) {
     for (const std::string& warning : warnings_of({{name, nullptr}})) ADD_FAILURE() << warning;
   }
-  EXPECT_GT(reference().at("fields").size(), 60u);
+  EXPECT_GT(expected_settings().at("fields").size(), 60u);
 }
 
 TEST(GenerationConfigFile, FieldsThatAreIgnoredAreWarnedAbout) {

@@ -37,16 +37,17 @@ json expected_of_adapters(const std::string& name) {
   return json::parse(std::ifstream(adapter_directory(name) + "/expected.json"));
 }
 
-std::shared_ptr<const Model> load(const std::string& model, const std::vector<std::string>& adapters,
-                                  LoadOptions options = {}) {
+std::shared_ptr<const Model> load_with(const std::string& model, const std::vector<std::string>& adapters,
+                                       LoadOptions options = {}) {
   if (options.quantize.empty() && options.dtype == DType::None && !model.ends_with(".gguf")) options.dtype = DType::F32;
   for (const std::string& name : adapters) options.adapters.push_back({name, adapter_directory(name)});
   return Model::load(model.starts_with('/') ? model : data + "/" + model, options);
 }
 
 // Returns the logits of the last three tokens of a prompt in each sequence.
-std::vector<std::vector<float>> logits_of(const std::shared_ptr<const Model>& model, const std::vector<int32_t>& prompt,
-                                          const std::vector<int32_t>& adapters) {
+std::vector<std::vector<float>> logits_of_rows(const std::shared_ptr<const Model>& model,
+                                               const std::vector<int32_t>& prompt,
+                                               const std::vector<int32_t>& adapters) {
   Session session(model, {.sequences = static_cast<int64_t>(adapters.size()), .context = 16, .chunk = 64});
   session.set_adapters(adapters);
   std::vector<int32_t> ids, sequence, positions, rows;
@@ -86,28 +87,28 @@ std::vector<int32_t> prompt_of(const std::string& adapter) {
 // Sequences with one adapter, none and the other.
 void expect_mixed(const std::shared_ptr<const Model>& model, float tolerance, const std::string& what) {
   const std::vector<int32_t> prompt = prompt_of("llama_patterns");
-  const auto plain = logits_of(load("models/llama_gqa", {}), prompt, {-1})[0];
-  const auto found = logits_of(model, prompt, {0, -1, 1, 0});
+  const auto plain = logits_of_rows(load_with("models/llama_gqa", {}), prompt, {-1})[0];
+  const auto found = logits_of_rows(model, prompt, {0, -1, 1, 0});
   EXPECT_GT(difference(plain, wanted_logits("llama_patterns")), 1.5f * tolerance) << "the adapter changes nothing";
   EXPECT_GT(difference(plain, wanted_logits("llama_other")), 1.5f * tolerance) << "the adapter changes nothing";
   EXPECT_LT(difference(found[0], wanted_logits("llama_patterns")), tolerance) << what;
   EXPECT_LT(difference(found[1], plain), tolerance) << what;
   EXPECT_LT(difference(found[2], wanted_logits("llama_other")), tolerance) << what;
   EXPECT_LT(difference(found[3], wanted_logits("llama_patterns")), tolerance) << what;
-  EXPECT_LT(difference(logits_of(model, prompt, {-1})[0], plain), tolerance) << what << ", none";
+  EXPECT_LT(difference(logits_of_rows(model, prompt, {-1})[0], plain), tolerance) << what << ", none";
 }
 
 const std::vector<std::string> both = {"llama_patterns", "llama_other"};
 
 TEST(NamedAdapters, RowsOfABatchHaveTheLogitsOfPeft) {
-  expect_mixed(load("models/llama_gqa", both), 1e-4f, "fp32");
+  expect_mixed(load_with("models/llama_gqa", both), 1e-4f, "fp32");
   LoadOptions rounded;
   rounded.dtype = DType::BF16;
-  expect_mixed(load("models/llama_gqa", both, rounded), 0.04f, "bf16");
+  expect_mixed(load_with("models/llama_gqa", both, rounded), 0.04f, "bf16");
   for (const char* name : {"gpt2", "phi3"}) {
     const json expected = expected_of_adapters(name);
-    const auto model = load(expected.at("model").get<std::string>(), {name});
-    const auto found = logits_of(model, prompt_of(name), {-1, 0});
+    const auto model = load_with(expected.at("model").get<std::string>(), {name});
+    const auto found = logits_of_rows(model, prompt_of(name), {-1, 0});
     EXPECT_LT(difference(found[1], wanted_logits(name)), 1e-4f) << name;
     EXPECT_GT(difference(found[0], wanted_logits(name)), 0.01f) << name;
   }
@@ -119,13 +120,13 @@ TEST(NamedAdapters, RanksHoldTheirParts) {
     anyaccel::testing::run_ranks(ranks, [&](const std::shared_ptr<comm::ProcessGroup>& group) {
       LoadOptions options;
       options.group = group;
-      const auto model = load("models/llama_gqa", both, options);
-      const auto found = logits_of(model, prompt_of("llama_patterns"), {1, 0});
+      const auto model = load_with("models/llama_gqa", both, options);
+      const auto found = logits_of_rows(model, prompt_of("llama_patterns"), {1, 0});
       EXPECT_LT(difference(found[0], wanted_logits("llama_other")), 1e-4f) << ranks << " ranks";
       EXPECT_LT(difference(found[1], wanted_logits("llama_patterns")), 1e-4f) << ranks << " ranks";
       for (const char* name : {"gpt2", "phi3"}) {
-        const auto other = load(expected_of_adapters(name).at("model").get<std::string>(), {name}, options);
-        EXPECT_LT(difference(logits_of(other, prompt_of(name), {0})[0], wanted_logits(name)), 1e-4f) << name;
+        const auto other = load_with(expected_of_adapters(name).at("model").get<std::string>(), {name}, options);
+        EXPECT_LT(difference(logits_of_rows(other, prompt_of(name), {0})[0], wanted_logits(name)), 1e-4f) << name;
       }
     });
   }
@@ -137,7 +138,7 @@ TEST(NamedAdapters, MatricesMayBeQuantized) {
   options.quantize = "q8_0";
   options.activations = Activations::F32;
   try {
-    expect_mixed(load("models/llama_gqa", both, options), 0.09f, "quantized while loading");
+    expect_mixed(load_with("models/llama_gqa", both, options), 0.09f, "quantized while loading");
   } catch (const InvalidArgument& error) {
     GTEST_SKIP() << error.what();  // an accelerator without ops for quantized weights
   }
@@ -147,13 +148,13 @@ TEST(NamedAdapters, MatricesMayBeQuantized) {
   to.type = "q8_0";
   quantize_model(data + "/models/llama_gqa", file, to);
   options.quantize.clear();
-  const auto model = load(file, both, options);
+  const auto model = load_with(file, both, options);
   EXPECT_FALSE(model->quantized_formats().empty());
   expect_mixed(model, 0.09f, "GGUF");
 }
 
 TEST(NamedAdapters, GenerationChoosesThemForEachPrompt) {
-  const auto model = load("models/llama_gqa", both);
+  const auto model = load_with("models/llama_gqa", both);
   const Prompts prompts = {{5, 6, 7}, {5, 6, 7}, {5, 6, 7}, {8, 9}};
   const std::vector<std::string> names = {"llama_other", "", "llama_patterns", "llama_other"};
   for (const char* backend : {"eager", "graph"}) {
@@ -209,7 +210,7 @@ TEST(NamedAdapters, PerplexityAndEmbeddingsAreThoseOfPeft) {
     const std::vector<float> state = embed(model, prompt_of(name), Pooling::Mean, chosen);
     EXPECT_LT(difference(state, expected.at("mean_state").get<std::vector<float>>()), 1e-4f) << name;
   };
-  const auto model = load("models/llama_gqa", both);
+  const auto model = load_with("models/llama_gqa", both);
   for (const std::string& name : both) {
     expect_those_of(name, model, name);
     EXPECT_GT(std::abs(std::log(perplexity(model, prompt_of(name)).value) -
@@ -218,10 +219,10 @@ TEST(NamedAdapters, PerplexityAndEmbeddingsAreThoseOfPeft) {
         << "without the adapter";
     LoadOptions options;
     options.adapter = adapter_directory(name);  // added to the matrices
-    expect_those_of(name, load("models/llama_gqa", {}, options), "");
+    expect_those_of(name, load_with("models/llama_gqa", {}, options), "");
   }
   for (const char* name : {"gpt2", "phi3"}) {
-    expect_those_of(name, load(expected_of_adapters(name).at("model").get<std::string>(), {name}), name);
+    expect_those_of(name, load_with(expected_of_adapters(name).at("model").get<std::string>(), {name}), name);
   }
   PerplexityOptions options;
   options.adapter = "other";
@@ -230,15 +231,15 @@ TEST(NamedAdapters, PerplexityAndEmbeddingsAreThoseOfPeft) {
 }
 
 TEST(NamedAdapters, WhatCannotBeKeptApartIsRefused) {
-  EXPECT_THROW(load("models/llama_gqa", {"llama_rslora"}), NotImplementedError);  // changes lm_head
-  EXPECT_THROW(load("models/llama_gqa", {"llama_other", "llama_other"}), InvalidArgument);
-  EXPECT_THROW(load("models/llama_gqa", {"phi3"}), CheckpointError);
-  EXPECT_THROW(load("models/qwen2", {"llama_patterns"}), CheckpointError);
+  EXPECT_THROW(load_with("models/llama_gqa", {"llama_rslora"}), NotImplementedError);  // changes lm_head
+  EXPECT_THROW(load_with("models/llama_gqa", {"llama_other", "llama_other"}), InvalidArgument);
+  EXPECT_THROW(load_with("models/llama_gqa", {"phi3"}), CheckpointError);
+  EXPECT_THROW(load_with("models/qwen2", {"llama_patterns"}), CheckpointError);
   LoadOptions unnamed;
   unnamed.adapters = {{"", adapter_directory("llama_other")}};
-  EXPECT_THROW(load("models/llama_gqa", {}, unnamed), InvalidArgument);
+  EXPECT_THROW(load_with("models/llama_gqa", {}, unnamed), InvalidArgument);
 
-  const auto model = load("models/llama_gqa", both);
+  const auto model = load_with("models/llama_gqa", both);
   EXPECT_EQ(model->adapters(), both);
   EXPECT_EQ(model->find_adapter("llama_other"), 1);
   EXPECT_EQ(model->find_adapter(""), -1);

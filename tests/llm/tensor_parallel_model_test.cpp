@@ -244,13 +244,13 @@ TEST(TensorParallelModel, AGroupOfOneIsNoGroup) {
   });
 }
 
-const std::string stories = std::string(ANYACCEL_SOURCE_DIR) + "/models/stories";
+const std::string bundled_stories = std::string(ANYACCEL_SOURCE_DIR) + "/models/stories";
 
 GenerateResult tell(const Group& group, int64_t tokens, const TextCallback& callback = {}) {
   LoadOptions load_options;
   load_options.dtype = DType::F32;
   load_options.group = group;
-  TextGenerator generator = TextGenerator::load(stories, load_options);
+  TextGenerator generator = TextGenerator::load(bundled_stories, load_options);
   GenerateOptions options;
   options.max_new_tokens = tokens;
   options.ignore_eos = true;

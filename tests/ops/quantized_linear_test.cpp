@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "accelerators/cpu/kernels/quantized_unit.h"
 #include "base/block_format.h"
 #include "ops/op_test_support.h"
 
@@ -40,8 +41,8 @@ std::vector<float> decoded(const TestTensor& w, const BlockFormat& format) {
   return values;
 }
 
-// Six times the standard deviation of what rounding x by groups, to so many steps of each sign, and weights to bf16, does to any
-// element. Weights that differ little may all be rounded by half a step; errors of x are spread evenly over a step.
+// Six times the standard deviation of what rounding x by groups, to so many steps of each sign (0: to bf16), and weights to bf16,
+// does to any element. Weights that differ little may all be rounded by half a step; errors of x are spread evenly over a step.
 double rounding_error(const TestTensor& x, const std::vector<float>& w, int64_t n, double steps, bool bf16_weights) {
   const int64_t m = x.shape()[0], k = x.shape()[1];
   double most = 0;
@@ -53,7 +54,8 @@ double rounding_error(const TestTensor& x, const std::vector<float>& w, int64_t 
         for (int64_t i = g; i < g + 32; ++i) largest = std::max(largest, std::fabs(x.number(row * k + i)));
         for (int64_t i = g; i < g + 32; ++i) {
           const double weight = static_cast<double>(w[static_cast<size_t>(column * k + i)]);
-          const double of_x = largest / steps, of_w = bf16_weights ? x.number(row * k + i) / 256 : 0;
+          const double of_x = steps == 0 ? x.number(row * k + i) / 128 : largest / steps;
+          const double of_w = bf16_weights ? x.number(row * k + i) / 256 : 0;
           variance += weight * weight * (of_x * of_x / 12 + of_w * of_w / 4);
         }
       }
@@ -67,15 +69,15 @@ class Quantized : public ::testing::TestWithParam<BlockFormat> {};
 INSTANTIATE_TEST_SUITE_P(Formats, Quantized, ::testing::ValuesIn(block_formats().begin(), block_formats().end()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-TEST_P(Quantized, LinearAgreesWithItsReference) {
-  const BlockFormat& format = GetParam();
+// Random products; on the software version of the matrix unit all of them are rounded.
+void compare_products(const BlockFormat& format, bool on_unit) {
   for_each_seed([&](Random& random) {
     for (int64_t i = 0; i < kCases / 6; ++i) {
       const int64_t m = random.pick<int64_t>({0, 1, 1, 2, 3, 5, 7, 8, 9, 31, 33, 40});
       const int64_t n = random.pick<int64_t>({1, 3, 8, 17, 70});
       const int64_t k =
           format.values == 32 && random.chance(0.6) ? 32 * random.integer(0, 36) : 256 * random.integer(0, 5);
-      const bool rounded = random.chance(0.6);
+      const bool rounded = on_unit || random.chance(0.6);
       OpCase c;
       c.op = "quantized_linear";
       c.tensors.push_back(TestTensor::random_layout(random, random.float_dtype(), {m, n}, false));
@@ -101,11 +103,26 @@ TEST_P(Quantized, LinearAgreesWithItsReference) {
         }
       }
       // With few rows, the CPU rounds x to 16 bits for weights of 8.
-      const bool fine = format.number == AA_BLOCK_Q8_0 && m <= 32 && !anyaccel::testing::device_under_test();
-      const double error = rounded ? rounding_error(c.tensors[1], w, n, fine ? 127 * 256 : 127, !fine) : 0;
+      const bool fine = format.number == AA_BLOCK_Q8_0 && m < 16 && !anyaccel::testing::device_under_test();
+      const double steps = on_unit ? 0 : fine ? 127 * 256 : 127;
+      const double error = rounded ? rounding_error(c.tensors[1], w, n, steps, on_unit || !fine) : 0;
       compare(c, {error + 1e-6 * magnitude + 1e-5, 0, 1});
     }
   });
+}
+
+TEST_P(Quantized, LinearAgreesWithItsReference) { compare_products(GetParam(), false); }
+
+// Makes products run on the software version of the matrix unit.
+struct Emulation {
+  Emulation() { emulate_unit(true); }
+  ~Emulation() { emulate_unit(false); }
+};
+
+TEST_P(Quantized, LinearOnTheMatrixUnitAgreesWithItsReference) {
+  if (anyaccel::testing::device_under_test() != nullptr) GTEST_SKIP() << "is about the kernels of the CPU";
+  const Emulation emulation;
+  compare_products(GetParam(), true);
 }
 
 // So many rows of weights are decoded in two pieces on the CPU. Whole numbers and powers of two make the sums exact.

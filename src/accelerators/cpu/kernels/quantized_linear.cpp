@@ -16,6 +16,7 @@
 #include "accelerators/cpu/kernels/matmul_inner.h"
 #include "accelerators/cpu/kernels/quantized_row.h"
 #include "accelerators/cpu/kernels/quantized_tiles.h"
+#include "accelerators/cpu/kernels/quantized_unit.h"
 #include "accelerators/cpu/kernels/rows.h"
 #include "accelerators/cpu/kernels/scratch.h"
 #include "accelerators/cpu/ops.h"
@@ -285,6 +286,7 @@ void quantized_linear(const aa_op_call& call) {
   const QuantizedProduct product = quantized_linear_args(call);
   if (product.args.m == 0 || product.args.parts[0].n == 0) return;
   const uint32_t format = product.format->number;
+  if (takes_unit(product)) return multiply_on_unit(product);
   if (product.args.m == 1 && product.rounded && takes_one_row(format, product.args.k)) return multiply_one_row(product);
   // With Q8_0, whose x is rounded to 16 bits, bf16 products of decoded panels are half again as fast where there are any.
   const bool panels = format == AA_BLOCK_Q8_0 && product.args.m > kMostDirectRows && cpu_features().fast_bf16;

@@ -1,0 +1,629 @@
+// See quantized_unit.h.
+//
+// Rows of the weights are the rows of the unit's first operand, which needs no other order than theirs: a row of a tile holds 32
+// neighbouring values of one row of the weights as bf16. Those of 4 and 5 bits are looked up in a table of the 16 or 32 numbers that
+// the group's scale leaves, one instruction for 32 values. A piece of the weights, 32 rows and 1024 columns of them, is decoded while
+// the unit multiplies the one before it with those columns of all rows of x. Pieces, these columns of x and the sums, which wait
+// for the next columns, stay in the second-level cache. x is stored once in the order of the second operand.
+#include "accelerators/cpu/kernels/quantized_unit.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+#include "accelerators/cpu/kernels/matmul_inner.h"
+#include "accelerators/cpu/kernels/rows.h"
+#include "accelerators/cpu/kernels/scratch.h"
+#include "accelerators/cpu/worker_pool.h"
+#include "base/scalar_convert.h"
+#include "base/simd/amx.h"
+#include "base/simd/dispatch.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/quantized_unit.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+// After highway.h
+#include "accelerators/cpu/kernels/activation-inl.h"
+#include "accelerators/cpu/kernels/matmul_finish-inl.h"
+#include "accelerators/cpu/kernels/quantized_blocks-inl.h"
+#include "accelerators/cpu/kernels/vector-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+constexpr int64_t kTileRows = 16, kDepth = 32;    // of a tile: rows, and columns of bf16
+constexpr int64_t kTile = kTileRows * kDepth;     // elements: 1 KiB
+constexpr int64_t kSums = kTileRows * kTileRows;  // of two tiles
+constexpr int64_t kPair = 2 * kTileRows;          // rows that are taken together, of the weights and of x
+constexpr int64_t kSteps = 32;                    // tiles of a piece in depth
+constexpr int64_t kUnitRowBytes = 64;             // bytes of a row of a tile
+
+inline int64_t ceil_of(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+// to[i][r] = from[r][i] for the 16 x 16 words of two tiles with rows of 64 bytes.
+HWY_INLINE void transpose_words(const uint32_t* from, int64_t from_stride, uint32_t* to, int64_t to_stride) {
+#if HWY_TARGET == HWY_AVX3
+  __m512i a[16], b[16];
+  AA_UNROLL for (int i = 0; i < 16; ++i) a[i] = _mm512_loadu_si512(from + i * from_stride);
+  AA_UNROLL for (int i = 0; i < 16; i += 2) {
+    b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);
+    b[i + 1] = _mm512_unpackhi_epi32(a[i], a[i + 1]);
+  }
+  AA_UNROLL for (int i = 0; i < 16; i += 4) {  // a[i + j]: column j of each four, of the rows i to i + 3
+    a[i] = _mm512_unpacklo_epi64(b[i], b[i + 2]);
+    a[i + 1] = _mm512_unpackhi_epi64(b[i], b[i + 2]);
+    a[i + 2] = _mm512_unpacklo_epi64(b[i + 1], b[i + 3]);
+    a[i + 3] = _mm512_unpackhi_epi64(b[i + 1], b[i + 3]);
+  }
+  AA_UNROLL for (int j = 0; j < 4; ++j) {
+    const __m512i low = _mm512_shuffle_i32x4(a[j], a[j + 4], 0x88),
+                  high = _mm512_shuffle_i32x4(a[j + 8], a[j + 12], 0x88);
+    const __m512i low_odd = _mm512_shuffle_i32x4(a[j], a[j + 4], 0xdd);
+    const __m512i high_odd = _mm512_shuffle_i32x4(a[j + 8], a[j + 12], 0xdd);
+    _mm512_storeu_si512(to + j * to_stride, _mm512_shuffle_i32x4(low, high, 0x88));
+    _mm512_storeu_si512(to + (j + 4) * to_stride, _mm512_shuffle_i32x4(low_odd, high_odd, 0x88));
+    _mm512_storeu_si512(to + (j + 8) * to_stride, _mm512_shuffle_i32x4(low, high, 0xdd));
+    _mm512_storeu_si512(to + (j + 12) * to_stride, _mm512_shuffle_i32x4(low_odd, high_odd, 0xdd));
+  }
+#else
+  for (int64_t i = 0; i < 16; ++i) {
+    for (int64_t r = 0; r < 16; ++r) to[i * to_stride + r] = from[r * from_stride + i];
+  }
+#endif
+}
+
+// ---- weights ---------------------------------------------------------------------------------------------------------
+
+// Values of a row of weights as bf16, groups of 32 one after another in the rows of tiles.
+constexpr int64_t kGroupStride = 2 * kTile;
+
+// Columns [begin, begin + count) of a row of weights, for any format.
+inline void decode_any(const BlockFormat& format, const uint8_t* row, int64_t begin, int64_t count, uint16_t* to) {
+  float values[kSteps * kDepth];
+  const auto bytes = static_cast<size_t>(count / format.values * format.bytes);
+  decode_blocks(format, std::as_bytes(std::span(row + begin / format.values * format.bytes, bytes)),
+                std::span(values, static_cast<size_t>(count)));
+  for (int64_t g = 0; g < count / kDepth; ++g) narrow(Bf16Type(), values + g * kDepth, to + g * kGroupStride, kDepth);
+}
+
+#if HWY_TARGET == HWY_AVX3
+
+// `low` and `high` as bf16, those of `low` first.
+template <class U>
+HWY_INLINE __m512i as_bf16(__m512 low, __m512 high) {
+  if constexpr (std::is_same_v<U, amx::Unit>) {
+    __m512i both;  // Written out because functions of this instruction set are compiled without AVX512_BF16.
+    asm("vcvtne2ps2bf16 %[low], %[high], %[both]"
+        : [both] "=v"(both)
+        : [low] "v"(low), [high] "v"(high));  // NOLINT(hicpp-no-assembler)
+    return both;
+  } else {
+    alignas(64) uint16_t both[32];
+    alignas(64) float wide[32];
+    _mm512_store_ps(wide, low);
+    _mm512_store_ps(wide + 16, high);
+    narrow(Bf16Type(), wide, both, 32);
+    return _mm512_load_si512(both);
+  }
+}
+HWY_INLINE void store_group(uint16_t* to, int64_t group, __m512i values) {
+  _mm512_store_si512(to + group * kGroupStride, values);
+}
+
+// What the formats' add() fill: groups in their own order.
+template <class U>
+struct DecodedTiles {
+  uint16_t* to;
+  alignas(32) float block_scales[8] = {};
+  alignas(32) float block_offsets[8] = {};
+
+  static HWY_INLINE __m512 floats(__m128i bytes) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)); }
+  HWY_INLINE void store(int64_t g, __m256i q, __m512 scale, __m512 second_scale) const {
+    store_group(to, g,
+                as_bf16<U>(_mm512_mul_ps(floats(_mm256_castsi256_si128(q)), scale),
+                           _mm512_mul_ps(floats(_mm256_extracti128_si256(q, 1)), second_scale)));
+  }
+  HWY_INLINE void begin_block(int64_t /*g*/, __m256 of_scales, __m256 of_offsets) {
+    _mm256_store_ps(block_scales, of_scales);
+    _mm256_store_ps(block_offsets, of_offsets);
+  }
+  HWY_INLINE void add_signed_of_block(int64_t g, int i, __m256i q, __m256 both) const {
+    const __m512 wide = _mm512_mul_ps(_mm512_castps256_ps512(both), _mm512_set1_ps(block_scales[i]));
+    store(g + i, q, _mm512_permutexvar_ps(_mm512_setzero_si512(), wide),
+          _mm512_permutexvar_ps(_mm512_set1_epi32(4), wide));
+  }
+  HWY_INLINE void add_bytes(int64_t g, int /*part*/, __m256i q, float scale) const {
+    store(g, q, _mm512_set1_ps(scale), _mm512_set1_ps(scale));
+  }
+};
+
+template <class Format, class U>
+void decode_bytes(const uint8_t* row, int64_t begin, int64_t count, uint16_t* to) {
+  const uint8_t* b = row + begin / Format::kValues * Format::kBytes;
+  DecodedTiles<U> sink{to};
+  for (int64_t i = 0; i < count / Format::kValues; ++i, b += Format::kBytes) {
+    Format::add(sink, b, i * (Format::kValues / kDepth), 0);
+  }
+}
+
+// Looked up: the even values of a group, then the odd ones. Bits that are not the number's do not matter where the table has the
+// same 16 numbers twice.
+HWY_INLINE __m512 whole_numbers(int first) {
+  return _mm512_add_ps(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+                       _mm512_set1_ps(static_cast<float>(first)));
+}
+HWY_INLINE __m512 iq4_numbers() {
+  return _mm512_setr_ps(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+}
+// Shifts of 16-bit words by so much, in each quarter of a vector.
+HWY_INLINE __m512i shifts_of(int first, int second, int third, int fourth) {
+  const __m256i low = _mm256_inserti128_si256(_mm256_set1_epi16(static_cast<int16_t>(first)),
+                                              _mm_set1_epi16(static_cast<int16_t>(second)), 1);
+  const __m256i high = _mm256_inserti128_si256(_mm256_set1_epi16(static_cast<int16_t>(third)),
+                                               _mm_set1_epi16(static_cast<int16_t>(fourth)), 1);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+// Of 16 bytes, the low halves of which are the first 16 values, and of 32 whose low or high halves are values.
+HWY_INLINE __m512i indices_of_16(const uint8_t* p) {
+  const __m512i words = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  return _mm512_srlv_epi16(words, shifts_of(0, 4, 8, 12));
+}
+template <int kShift>
+HWY_INLINE __m512i indices_of_32(const uint8_t* p) {
+  const __m512i words = _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  return _mm512_srlv_epi16(words, shifts_of(kShift, kShift, kShift + 8, kShift + 8));
+}
+HWY_INLINE __m512 half_everywhere(const uint8_t* p) {
+  int16_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  return _mm512_cvtph_ps(_mm256_set1_epi16(bits));
+}
+HWY_INLINE __m512i low_four(__m512i indices) { return _mm512_and_si512(indices, _mm512_set1_epi16(15)); }
+template <class U>
+HWY_INLINE __m512i table_of_16(__m512 numbers) {
+  return as_bf16<U>(numbers, numbers);
+}
+// scale * (0 .. 31) + offset
+template <class U>
+HWY_INLINE __m512i table_of_32(__m512 scale, __m512 offset) {
+  return as_bf16<U>(_mm512_fmadd_ps(whole_numbers(0), scale, offset),
+                    _mm512_fmadd_ps(whole_numbers(16), scale, offset));
+}
+
+// decode() takes block b to group g and those after it.
+struct TableQ4_0 {
+  static constexpr int64_t kValues = 32, kBytes = 18;
+  template <class U>
+  static HWY_INLINE void decode(const uint8_t* b, uint16_t* to, int64_t g) {
+    const __m512i table = table_of_16<U>(_mm512_mul_ps(half_everywhere(b), whole_numbers(-8)));
+    store_group(to, g, _mm512_permutexvar_epi16(indices_of_16(b + 2), table));
+  }
+};
+struct TableQ4_1 {
+  static constexpr int64_t kValues = 32, kBytes = 20;
+  template <class U>
+  static HWY_INLINE void decode(const uint8_t* b, uint16_t* to, int64_t g) {
+    const __m512 numbers = _mm512_fmadd_ps(half_everywhere(b), whole_numbers(0), half_everywhere(b + 2));
+    store_group(to, g, _mm512_permutexvar_epi16(indices_of_16(b + 4), table_of_16<U>(numbers)));
+  }
+};
+struct TableIq4Nl {
+  static constexpr int64_t kValues = 32, kBytes = 18;
+  template <class U>
+  static HWY_INLINE void decode(const uint8_t* b, uint16_t* to, int64_t g) {
+    const __m512i table = table_of_16<U>(_mm512_mul_ps(half_everywhere(b), iq4_numbers()));
+    store_group(to, g, _mm512_permutexvar_epi16(indices_of_16(b + 2), table));
+  }
+};
+struct TableMxfp4 {
+  static constexpr int64_t kValues = 32, kBytes = 17;
+  template <class U>
+  static HWY_INLINE void decode(const uint8_t* b, uint16_t* to, int64_t g) {
+    const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+    const float d = std::ldexp(1.0F, static_cast<int>(b[0]) - 128);
+    const __m512i table = table_of_16<U>(_mm512_mul_ps(_mm512_set1_ps(d), numbers));
+    store_group(to, g, _mm512_permutexvar_epi16(indices_of_16(b + 1), table));
+  }
+};
+// The fifth bits of 32 values, added to the indices of the even ones, then the odd ones.
+HWY_INLINE __m512i with_fifth_bits(__m512i indices, const uint8_t* p) {
+  uint32_t bits;
+  std::memcpy(&bits, p, sizeof bits);
+  const __mmask32 set = _pext_u32(bits, 0x55555555u) | _pext_u32(bits, 0xaaaaaaaau) << 16;
+  const __m512i four = low_four(indices);
+  return _mm512_mask_add_epi16(four, set, four, _mm512_set1_epi16(16));
+}
+struct TableQ5_0 {
+  static constexpr int64_t kValues = 32, kBytes = 22;
+  template <class U>
+  static HWY_INLINE void decode(const uint8_t* b, uint16_t* to, int64_t g) {
+    const __m512 d = half_everywhere(b);
+    const __m512i table = table_of_32<U>(d, _mm512_mul_ps(d, _mm512_set1_ps(-16)));
+    store_group(to, g, _mm512_permutexvar_epi16(with_fifth_bits(indices_of_16(b + 6), b + 2), table));
+  }
+};
+struct TableQ5_1 {
+  static constexpr int64_t kValues = 32, kBytes = 24;
+  template <class U>
+  static HWY_INLINE void decode(const uint8_t* b, uint16_t* to, int64_t g) {
+    const __m512i table = table_of_32<U>(half_everywhere(b), half_everywhere(b + 2));
+    store_group(to, g, _mm512_permutexvar_epi16(with_fifth_bits(indices_of_16(b + 8), b + 4), table));
+  }
+};
+template <bool kFifth>
+struct TableQ4OrQ5K {
+  static constexpr int64_t kValues = 256, kBytes = kFifth ? 176 : 144;
+  template <class U, int kPair>
+  static HWY_INLINE void decode_pair(const uint8_t* b, const float* scales, const float* offsets, uint16_t* to,
+                                     int64_t g) {
+    const uint8_t* values = b + (kFifth ? 48 : 16) + 32 * kPair;
+    AA_UNROLL for (int odd = 0; odd < 2; ++odd) {
+      const __m512 scale = _mm512_set1_ps(scales[2 * kPair + odd]), offset = _mm512_set1_ps(offsets[2 * kPair + odd]);
+      const __m512i indices = odd == 0 ? indices_of_32<0>(values) : indices_of_32<4>(values);
+      if constexpr (kFifth) {
+        const __m512i bits = odd == 0 ? indices_of_32<2 * kPair>(b + 16) : indices_of_32<2 * kPair + 1>(b + 16);
+        const __m512i fifth = _mm512_and_si512(_mm512_slli_epi16(bits, 4), _mm512_set1_epi16(16));
+        store_group(to, g + 2 * kPair + odd,
+                    _mm512_permutexvar_epi16(_mm512_or_si512(low_four(indices), fifth), table_of_32<U>(scale, offset)));
+      } else {
+        const __m512i table = table_of_16<U>(_mm512_fmadd_ps(whole_numbers(0), scale, offset));
+        store_group(to, g + 2 * kPair + odd, _mm512_permutexvar_epi16(indices, table));
+      }
+    }
+  }
+  template <class U>
+  static HWY_INLINE void decode(const uint8_t* b, uint16_t* to, int64_t g) {
+    alignas(32) float scales[8], offsets[8];
+    const __m128i bytes = scales_and_minima(b + 4);
+    const auto floats_of = [](__m128i of) HWY_ATTR { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(of)); };
+    _mm256_store_ps(scales, _mm256_mul_ps(_mm256_set1_ps(half_at(b)), floats_of(bytes)));
+    _mm256_store_ps(offsets, _mm256_mul_ps(_mm256_set1_ps(-half_at(b + 2)), floats_of(_mm_srli_si128(bytes, 8))));
+    decode_pair<U, 0>(b, scales, offsets, to, g);
+    decode_pair<U, 1>(b, scales, offsets, to, g);
+    decode_pair<U, 2>(b, scales, offsets, to, g);
+    decode_pair<U, 3>(b, scales, offsets, to, g);
+  }
+};
+struct TableIq4Xs {
+  static constexpr int64_t kValues = 256, kBytes = 136;
+  template <class U>
+  static HWY_INLINE void decode(const uint8_t* b, uint16_t* to, int64_t g) {
+    const __m512 numbers = _mm512_mul_ps(half_everywhere(b), iq4_numbers());
+    const int high = b[2] | b[3] << 8;
+    AA_UNROLL for (int i = 0; i < 8; ++i) {
+      const int scale = ((b[4 + i / 2] >> (i % 2 * 4) & 15) | (high >> (2 * i) & 3) << 4) - 32;
+      const __m512i table = table_of_16<U>(_mm512_mul_ps(numbers, _mm512_set1_ps(static_cast<float>(scale))));
+      store_group(to, g + i, _mm512_permutexvar_epi16(indices_of_16(b + 8 + 16 * i), table));
+    }
+  }
+};
+
+template <class Table, class U>
+void decode_table(const uint8_t* row, int64_t begin, int64_t count, uint16_t* to) {
+  const uint8_t* b = row + begin / Table::kValues * Table::kBytes;
+  for (int64_t i = 0; i < count / Table::kValues; ++i, b += Table::kBytes) {
+    Table::template decode<U>(b, to, i * (Table::kValues / kDepth));
+  }
+}
+
+// Columns [begin, begin + count) of a row of weights.
+using DecodeColumns = void (*)(const uint8_t* row, int64_t begin, int64_t count, uint16_t* to);
+
+// Null: decode_any().
+template <class U>
+DecodeColumns find_table_decoder(uint32_t format) {
+  switch (format) {
+    case AA_BLOCK_Q4_0: return decode_table<TableQ4_0, U>;
+    case AA_BLOCK_Q4_1: return decode_table<TableQ4_1, U>;
+    case AA_BLOCK_Q5_0: return decode_table<TableQ5_0, U>;
+    case AA_BLOCK_Q5_1: return decode_table<TableQ5_1, U>;
+    case AA_BLOCK_Q4_K: return decode_table<TableQ4OrQ5K<false>, U>;
+    case AA_BLOCK_Q5_K: return decode_table<TableQ4OrQ5K<true>, U>;
+    case AA_BLOCK_IQ4_NL: return decode_table<TableIq4Nl, U>;
+    case AA_BLOCK_IQ4_XS: return decode_table<TableIq4Xs, U>;
+    case AA_BLOCK_MXFP4: return decode_table<TableMxfp4, U>;
+    default: return nullptr;
+  }
+}
+template <class U>
+DecodeColumns find_decoder(uint32_t format) {
+  if (format == AA_BLOCK_Q8_0) return decode_bytes<Q8_0, U>;
+  if (format == AA_BLOCK_Q6_K) return decode_bytes<Q6K, U>;
+  return find_table_decoder<U>(format);
+}
+// Returns true if decoded groups have their even values first.
+bool has_evens_first(uint32_t format) { return find_table_decoder<amx::EmulatedUnit>(format) != nullptr; }
+
+#else
+
+using DecodeColumns = void (*)(const uint8_t* row, int64_t begin, int64_t count, uint16_t* to);
+template <class U>
+DecodeColumns find_decoder(uint32_t /*format*/) {
+  return nullptr;
+}
+bool has_evens_first(uint32_t /*format*/) { return false; }
+
+#endif
+
+// A piece of the weights: columns [begin, begin + count) of 32 rows from `row` on. Rows that are missing are zeros.
+struct Piece {
+  int64_t row = 0;
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+// Its rows [first, last) as tiles: [step][2].
+inline void decode_rows(const QuantizedProduct& product, DecodeColumns decode, const Piece& piece, int64_t first,
+                        int64_t last, uint16_t* to) {
+  const BlockFormat& format = *product.format;
+  const int64_t bytes = piece.count / format.values * format.bytes;
+  for (int64_t r = first; r < last; ++r) {
+    uint16_t* at = to + r / kTileRows * kTile + r % kTileRows * kDepth;
+    if (piece.row + r >= product.args.parts[0].n) {
+      for (int64_t g = 0; g < piece.count / kDepth; ++g) std::memset(at + g * kGroupStride, 0, kUnitRowBytes);
+      continue;
+    }
+    const uint8_t* from = product.w + (piece.row + r) * product.w_stride;
+    // The rows after these, which the processor does not foresee: it sees short runs at large distances.
+    const uint8_t* ahead = from + kPair * product.w_stride + piece.begin / format.values * format.bytes;
+    for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+    if (decode != nullptr) {
+      decode(from, piece.begin, piece.count, at);
+    } else {
+      decode_any(format, from, piece.begin, piece.count, at);
+    }
+  }
+}
+
+// ---- x ---------------------------------------------------------------------------------------------------------------
+
+// Where the pair of tiles of x begins that multiplies step `step` of the weights: [piece][pair of 32 rows][step of the piece][2].
+inline uint16_t* tiles_of_x(const UnitPlan& plan, int64_t pair, int64_t step) {
+  const int64_t pairs = ceil_of(plan.rows, kPair);
+  return plan.x + ((step / kSteps * pairs + pair) * kSteps + step % kSteps) * (2 * kTile);
+}
+
+// Rounds a row of x, the even values of each 32 before the odd ones or all in their order.
+template <class U>
+void round_row(const float* x, int64_t k, [[maybe_unused]] bool evens_first, uint16_t* to) {
+#if HWY_TARGET == HWY_AVX3
+  const __m512i order = evens_first ? _mm512_set_epi16(31, 29, 27, 25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1, 30,
+                                                       28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0)
+                                    : _mm512_set_epi16(31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16,
+                                                       15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+  for (int64_t g = 0; g < k; g += kDepth) {
+    const __m512i both = as_bf16<U>(_mm512_loadu_ps(x + g), _mm512_loadu_ps(x + g + 16));
+    _mm512_storeu_si512(to + g, _mm512_permutexvar_epi16(order, both));
+  }
+#else
+  narrow(Bf16Type(), x, to, k);
+#endif
+}
+
+// Rounds this thread's share of the rows of x and stores them as tiles: two neighbouring columns of 16 rows side by side.
+template <class U>
+void pack_rows_for(const UnitPlan& plan, int64_t index, int64_t count) {
+  const Matmul& args = plan.product->args;
+  const int64_t k = args.k, pairs = ceil_of(plan.rows, kPair);
+  const bool evens_first = has_evens_first(plan.product->format->number);
+  auto* wide = scratch<float>(Scratch::Row3, static_cast<size_t>(k));
+  auto* rounded = scratch<uint16_t>(Scratch::Row1, static_cast<size_t>(kTileRows * k));
+  for (int64_t tile = 2 * pairs * index / count; tile < 2 * pairs * (index + 1) / count; ++tile) {
+    if (tile * kTileRows >= plan.rows) return;
+    for (int64_t r = 0; r < kTileRows; ++r) {
+      const int64_t m = tile * kTileRows + r;
+      uint16_t* to = rounded + r * k;
+      if (m >= plan.rows) {
+        std::memset(to, 0, static_cast<size_t>(k) * sizeof(uint16_t));
+        continue;
+      }
+      const Row row = row_of(args.x, plan.first_row + m, k);
+      const float* from = wide;
+      if (row.dtype == DType::F32 && row.stride == 1) {
+        from = reinterpret_cast<const float*>(row.data);
+      } else {
+        read_floats(row, 0, k, wide);
+      }
+      round_row<U>(from, k, evens_first, to);
+    }
+    for (int64_t step = 0; step < k / kDepth; ++step) {
+      transpose_words(reinterpret_cast<const uint32_t*>(rounded + step * kDepth), k / 2,
+                      reinterpret_cast<uint32_t*>(tiles_of_x(plan, tile / 2, step) + tile % 2 * kTile), kTileRows);
+    }
+  }
+}
+
+void pack_rows(const UnitPlan& plan, int64_t index, int64_t count) {
+  if (plan.emulated) return pack_rows_for<amx::EmulatedUnit>(plan, index, count);
+#if HWY_TARGET == HWY_AVX3
+  pack_rows_for<amx::Unit>(plan, index, count);
+#endif
+}
+
+// ---- products --------------------------------------------------------------------------------------------------------
+
+// Adds the products of `steps` pairs of tiles of 32 rows of weights with those of each pair of x to its four tiles of sums, which
+// `first` ones begin. After each pair it calls between(rows of x that are done).
+template <class U, class Between>
+HWY_INLINE void multiply_steps(const uint16_t* w, const uint16_t* x, int64_t steps, int64_t rows, bool first,
+                               float* sums, Between between) {
+  for (int64_t m = 0; m < rows; m += kPair, x += kSteps * 2 * kTile, sums += 4 * kSums) {
+    const bool both = rows - m > kTileRows;
+    if (first) {
+      U::template zero<0>();
+      U::template zero<1>();
+      U::template zero<2>();
+      U::template zero<3>();
+    } else {
+      U::template load<0>(sums, kUnitRowBytes);
+      U::template load<1>(sums + kSums, kUnitRowBytes);
+      U::template load<2>(sums + 2 * kSums, kUnitRowBytes);
+      U::template load<3>(sums + 3 * kSums, kUnitRowBytes);
+    }
+    if (both) {
+      for (int64_t s = 0; s < steps; ++s) {
+        const uint16_t *of_w = w + s * 2 * kTile, *of_x = x + s * 2 * kTile;
+        U::template load<4>(of_w, kUnitRowBytes);
+        U::template load<5>(of_w + kTile, kUnitRowBytes);
+        U::template load<6>(of_x, kUnitRowBytes);
+        U::template load<7>(of_x + kTile, kUnitRowBytes);
+        U::template multiply_bf16<0, 4, 6>();
+        U::template multiply_bf16<1, 5, 6>();
+        U::template multiply_bf16<2, 4, 7>();
+        U::template multiply_bf16<3, 5, 7>();
+      }
+    } else {
+      for (int64_t s = 0; s < steps; ++s) {
+        const uint16_t *of_w = w + s * 2 * kTile, *of_x = x + s * 2 * kTile;
+        U::template load<4>(of_w, kUnitRowBytes);
+        U::template load<5>(of_w + kTile, kUnitRowBytes);
+        U::template load<6>(of_x, kUnitRowBytes);
+        U::template multiply_bf16<0, 4, 6>();
+        U::template multiply_bf16<1, 5, 6>();
+      }
+    }
+    U::template store<0>(sums, kUnitRowBytes);
+    U::template store<1>(sums + kSums, kUnitRowBytes);
+    if (both) {
+      U::template store<2>(sums + 2 * kSums, kUnitRowBytes);
+      U::template store<3>(sums + 3 * kSums, kUnitRowBytes);
+    }
+    between(std::min(m + kPair, rows));
+  }
+}
+
+template <class U>
+void multiply_unit_span(const UnitPlan& plan, int64_t begin, int64_t n) {
+  const QuantizedProduct& product = *plan.product;
+  const Matmul& args = product.args;
+  const int64_t steps = args.k / kDepth, pairs = ceil_of(plan.rows, kPair), spans = ceil_of(n, kPair);
+  const DecodeColumns decode = find_decoder<U>(product.format->number);
+  constexpr int64_t kPieceElements = kSteps * 2 * kTile;
+  auto* weights = scratch<uint16_t>(Scratch::Partials, static_cast<size_t>(2 * kPieceElements));
+  auto* sums = scratch<float>(Scratch::Tile, static_cast<size_t>(spans * pairs * 4 * kSums));
+  if (steps == 0) std::memset(sums, 0, static_cast<size_t>(spans * pairs * 4 * kSums) * sizeof(float));
+  std::array<amx::TileShape, amx::kTiles> shapes;
+  shapes.fill({static_cast<uint8_t>(kTileRows), static_cast<uint16_t>(kUnitRowBytes)});
+  U::set_shapes(shapes);
+  const int64_t pieces = ceil_of(steps, kSteps) * spans;
+  const auto piece_of = [&](int64_t number) {
+    const int64_t step = number / spans * kSteps;
+    return Piece{begin + number % spans * kPair, step * kDepth, std::min(kSteps, steps - step) * kDepth};
+  };
+  if (pieces > 0) decode_rows(product, decode, piece_of(0), 0, kPair, weights);
+  for (int64_t number = 0; number < pieces; ++number) {
+    const Piece piece = piece_of(number), next = piece_of(number + 1);
+    const bool is_last = number + 1 == pieces;
+    uint16_t* decoded = weights + (number + 1) % 2 * kPieceElements;
+    int64_t done = 0;
+    // While the unit multiplies these weights, the next ones are decoded.
+    const auto between = [&](int64_t rows) HWY_ATTR {
+      const int64_t until = is_last ? 0 : kPair * rows / plan.rows;
+      decode_rows(product, decode, next, done, until, decoded);
+      done = until;
+    };
+    multiply_steps<U>(weights + number % 2 * kPieceElements, tiles_of_x(plan, 0, piece.begin / kDepth),
+                      piece.count / kDepth, plan.rows, piece.begin == 0, sums + number % spans * pairs * 4 * kSums,
+                      between);
+  }
+  U::release();
+  // The sums have rows of the weights as rows.
+  const int64_t stride = spans * kPair;
+  auto* products = scratch<float>(Scratch::Row0, static_cast<size_t>(kTileRows * stride));
+  for (int64_t m = 0; m < plan.rows; m += kTileRows) {
+    for (int64_t tile = 0; tile < 2 * spans; ++tile) {
+      const float* from = sums + ((tile / 2 * pairs + m / kPair) * 4 + m / kTileRows % 2 * 2 + tile % 2) * kSums;
+      transpose_words(reinterpret_cast<const uint32_t*>(from), kTileRows,
+                      reinterpret_cast<uint32_t*>(products + tile * kTileRows), stride);
+    }
+    for (int64_t r = 0; r < std::min(kTileRows, plan.rows - m); ++r) {
+      finish_row(args, args.parts[0], plan.first_row + m + r, begin, n, products + r * stride, nullptr);
+    }
+  }
+}
+
+// Columns [begin, begin + n) of the result, for the plan's rows.
+void multiply_span_of_plan(const UnitPlan& plan, int64_t begin, int64_t n) {
+  if (plan.emulated) return multiply_unit_span<amx::EmulatedUnit>(plan, begin, n);
+#if HWY_TARGET == HWY_AVX3
+  multiply_unit_span<amx::Unit>(plan, begin, n);
+#endif
+}
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace anyaccel::cpu {
+
+AA_CPU_EXPORT(pack_rows);
+AA_CPU_EXPORT(multiply_span_of_plan);
+
+namespace {
+
+std::atomic<bool> emulating{false};
+
+// Fewest rows for which decoding to bf16 is faster than products of integers; those of Q8_0 need two for each.
+constexpr int64_t kFewestRows = 24, kFewestRowsOfQ8 = 16;
+// Rows of x whose sums and packed columns fit into a second-level cache.
+constexpr int64_t kMostRows = 512;
+// Most rows of the weights that a thread takes at once.
+constexpr int64_t kMostSpan = 256;
+constexpr int64_t kUnit = 32;
+constexpr int64_t kPieceColumns = 1024;  // kSteps * kDepth
+
+int64_t ceil_div(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
+
+}  // namespace
+
+bool takes_unit(const QuantizedProduct& product) {
+  if (!product.rounded) return false;
+  if (emulating.load(std::memory_order_relaxed)) return true;
+  const int64_t fewest = product.format->number == AA_BLOCK_Q8_0 ? kFewestRowsOfQ8 : kFewestRows;
+  return product.args.m >= fewest && isa() == Isa::Amx && cpu_features().amx_bf16 && cpu_features().avx512_bf16;
+}
+
+void emulate_unit(bool emulate) { emulating = emulate; }
+
+void multiply_on_unit(const QuantizedProduct& product) {
+  const Matmul& args = product.args;
+  WorkerPool& pool = WorkerPool::instance();
+  const bool alone = is_small(args);
+  const int64_t n = args.parts[0].n, threads = alone ? 1 : pool.size();
+  const int64_t block = ceil_div(ceil_div(args.m, ceil_div(args.m, kMostRows)), kUnit) * kUnit;
+  const int64_t pieces = ceil_div(n, kMostSpan * threads) * threads;
+  const int64_t piece = ceil_div(ceil_div(n, pieces), kUnit) * kUnit;
+  UnitPlan plan;
+  plan.product = &product;
+  plan.emulated = emulating.load(std::memory_order_relaxed);
+  plan.x =
+      scratch<uint16_t>(Scratch::Rounded, static_cast<size_t>(block * ceil_div(args.k, kPieceColumns) * kPieceColumns));
+  for (plan.first_row = 0; plan.first_row < args.m; plan.first_row += block) {
+    plan.rows = std::min(block, args.m - plan.first_row);
+    if (alone) {
+      AA_CPU_DISPATCH(pack_rows)(plan, 0, 1);
+      for (int64_t begin = 0; begin < n; begin += piece) {
+        AA_CPU_DISPATCH(multiply_span_of_plan)(plan, begin, std::min(piece, n - begin));
+      }
+      continue;
+    }
+    if (plan.rows * args.k < 32768) {
+      AA_CPU_DISPATCH(pack_rows)(plan, 0, 1);
+    } else {
+      pool.run([&](int index, int count) { AA_CPU_DISPATCH(pack_rows)(plan, index, count); });
+    }
+    std::atomic<int64_t> next{0};
+    pool.run([&](int /*index*/, int /*count*/) {
+      for (int64_t begin = next.fetch_add(piece); begin < n; begin = next.fetch_add(piece)) {
+        AA_CPU_DISPATCH(multiply_span_of_plan)(plan, begin, std::min(piece, n - begin));
+      }
+    });
+  }
+}
+
+}  // namespace anyaccel::cpu
+#endif  // HWY_ONCE

@@ -5,9 +5,8 @@
 //   scores [slots][queries] = K Q^T: K is the left operand as it lies in the cache, Q^T is put into pairs of elements once;
 //   sums   [head][queries]  = V^T W: V^T is transposed once for each block of slots and all queries of the tile, and the
 //                             weights W become pairs of slots with one instruction more than rounding them takes.
-// The groups of a block go through three steps, scores, weights and sums, as through a pipeline: while one group's weights are
-// computed, which takes the vector units longer than the products take the matrix unit, the products of its neighbours are
-// under way.
+// The groups of a block go through three steps, scores, weights and sums, as through a pipeline: while the vector units compute one
+// group's weights, the matrix unit multiplies for its neighbours.
 //
 // Weights of a row are relative to a maximum that follows the true one at a distance of at most 2^8, so sums seldom have to be
 // multiplied by a correction.
@@ -359,8 +358,8 @@ class MatrixRunner {
     }
   }
 
-  // The three steps, each for another group. Instructions for tiles are mixed with those for vectors by hand, two of them with each
-  // pair of slots, because the processor has few tiles to rename and would wait with all that follows.
+  // The three steps, each for another group. Instructions for tiles are mixed with those for vectors by hand, a few with each pair of
+  // slots: the processor does not look far enough ahead to do so itself.
   template <int kChunks>
   HWY_NOINLINE void run_turn(int64_t scored, float* new_scores, int64_t weighed, float* scores, uint16_t* weights,
                              int64_t summed, const uint16_t* old_weights) {

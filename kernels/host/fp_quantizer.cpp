@@ -387,35 +387,6 @@ AA_INLINE Words load_24(const uint8_t* from) {
 }
 #endif
 
-#if AA_VECTOR_AVX512
-// Codes of 12 bits, 7 of them mantissa, from their stream of bits to bf16 at once, n a multiple of 32. Words of the stream have
-// two codes each; shifted to its place, a code without sign is a float whose exponent has another bias.
-template <bool kInOneStep>
-AA_ONCE void decode_twelves(const uint8_t* in, int64_t n, const aa_fp_format& f, float scale, bf16* out) {
-  const __m512i magnitude_mask = _mm512_set1_epi32(0x7ff << 16), exponent_mask = _mm512_set1_epi32(0x780 << 16);
-  const __m512i rebias = _mm512_set1_epi32((127 - f.bias) << 23), one = _mm512_set1_epi32(1 << 23);
-  const __m512 hidden = _mm512_castsi512_ps(_mm512_add_epi32(rebias, one));  // what a number without an exponent lacks
-  const __m512i sign = _mm512_set1_epi32(static_cast<int>(0x80000000u));
-  const Vec factor(scale);
-  // `code` is where a bf16 has it, but for the sign, which is where `above` has its own.
-  const auto number = [&](__m512i code, __m512i above) {
-    const __m512i magnitude = _mm512_and_si512(code, magnitude_mask);
-    const __mmask16 subnormal = _mm512_testn_epi32_mask(code, exponent_mask);
-    __m512i bits = _mm512_add_epi32(magnitude, rebias);
-    bits = _mm512_mask_add_epi32(bits, subnormal, bits, one);
-    const __m512 value = _mm512_castsi512_ps(bits);
-    const __m512i exact = _mm512_castps_si512(_mm512_mask_sub_ps(value, subnormal, value, hidden));
-    return Vec(_mm512_castsi512_ps(_mm512_ternarylogic_epi32(exact, above, sign, 0xf8))) * factor;
-  };
-  for (int64_t i = 0; i < n; i += 32) {
-    const __m512i words = (__m512i)load_24(in + i / 2 * 3);
-    const EvenOdd numbers{number(_mm512_slli_epi32(words, 16), _mm512_slli_epi32(words, 20)),
-                          number(_mm512_slli_epi32(words, 4), _mm512_slli_epi32(words, 8))};
-    store_pairs<kInOneStep>(out + i, numbers);
-  }
-}
-#endif
-
 // Codes to a stream of bits and back, n a multiple of 8 (4 for 8 bits). Whole vectors of codes are read and written, and up
 // to 64 bytes of the stream behind its end written.
 AA_ONCE const void* pack(const void* codes, int64_t n, int32_t bits, uint8_t* out) {
@@ -539,8 +510,6 @@ AA_OP void fp_quantizer_dequantize(const aa_fp_dequantize_args* a) {
     Writer writer(static_cast<char*>(a->out) + first * item, count * item >= kLargeOutput);
 #if AA_VECTOR_AVX512
     const bool use_table = bits <= 8 && item == 2 && a->group_size >= Table::kSmallestGroup;
-    const bool twelves =
-        bits == 12 && a->format.mantissa_bits == 7 && a->dtype == AA_DTYPE_BF16 && a->format.first_special >= 1 << 11;
     Table table;
     if (use_table) table.set_format(a->format);
 #endif
@@ -565,15 +534,6 @@ AA_OP void fp_quantizer_dequantize(const aa_fp_dequantize_args* a) {
           __builtin_memcpy(odd, from, static_cast<size_t>(n * bits / 8));
           from = odd;
         }
-#if AA_VECTOR_AVX512
-        if (twelves) {
-          bf16* const to = reinterpret_cast<bf16*>(result);
-          rounds_to_bf16 ? decode_twelves<true>(from, (n + 31) / 32 * 32, a->format, scale, to)
-                         : decode_twelves<false>(from, (n + 31) / 32 * 32, a->format, scale, to);
-          writer.put(result, n * item);
-          continue;
-        }
-#endif
         const void* const block = unpack(from, n, a->format.bits, codes);
 #if AA_VECTOR_AVX512
         if (by_table) {

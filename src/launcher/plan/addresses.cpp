@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <random>
 
 #include "anyaccel/error.h"
 
@@ -66,6 +68,18 @@ bool port_is_free(int port) {
 }
 
 int free_port() {
+  // The port is bound by a rank, later. Until then the kernel may give any port of its own range to another socket.
+  constexpr int first = 10240;
+  int kernel_first = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> kernel_first;
+  if (kernel_first > first) {
+    std::random_device random;
+    std::uniform_int_distribution<int> ports(first, kernel_first - 1);
+    for (int attempt = 0; attempt < 64; ++attempt) {
+      const int port = ports(random);
+      if (port_is_free(port)) return port;
+    }
+  }
   const Socket server(AF_INET, SOCK_STREAM);
   sockaddr_in address{};
   socklen_t length = sizeof address;

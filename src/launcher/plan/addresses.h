@@ -6,7 +6,8 @@
 
 namespace anyaccel::launcher {
 
-// Returns whether a TCP port of this host is free; returns a free one, chosen by the kernel. Error if there is none.
+// Returns whether a TCP port of this host is free; returns a free one, if possible of those that the kernel gives to nobody who does
+// not ask for them. Error if there is none.
 bool port_is_free(int port);
 int free_port();
 

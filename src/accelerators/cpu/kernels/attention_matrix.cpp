@@ -48,7 +48,8 @@ constexpr float kMaximumLag = 8.0f;
 
 // A group of kSide rows of the tile; the last group's rows past the tile's repeat its last one.
 struct QueryGroup {
-  int32_t begin[kSide], end[kSide];  // the slots that each row sees
+  int32_t begin[kSide], end[kSide];  // the slots that each row sees, of those of the tile
+  int32_t own[kSide];                // the row's own slot
   float slope[kSide];
   float maximum[kSide];
   float total[kSide];  // of the rounded weights
@@ -233,7 +234,10 @@ class MatrixRunner {
       QueryGroup& group = groups_[g];
       for (int64_t m = 0; m < kSide; ++m) {
         const int64_t row = std::min(g * kSide + m, rows_ - 1);
-        const SlotRange seen = call_.seen_by(tile_.token + row / call_.group);
+        SlotRange seen = call_.seen_by(tile_.token + row / call_.group);
+        group.own[m] = static_cast<int32_t>(seen.end - 1);
+        // A tile that is a part of the slots may end within a block: what follows belongs to the next part.
+        seen = {std::max(seen.begin, tile_.begin), std::min(seen.end, tile_.end)};
         group.begin[m] = static_cast<int32_t>(seen.begin);
         group.end[m] = static_cast<int32_t>(seen.end);
         group.slope[m] = call_.slope(head_of(row));
@@ -576,7 +580,7 @@ class MatrixRunner {
   HWY_NOINLINE FloatVec cap_and_mask_column(const QueryGroup& group, int64_t m, float units, float* scores) {
     const auto begin = hn::LoadU(kInts, group.begin + m), end = hn::LoadU(kInts, group.end + m);
     const auto slope = hn::LoadU(kFloats, group.slope + m);
-    const auto own = hn::Sub(end, hn::Set(kInts, 1));
+    const auto own = hn::LoadU(kInts, group.own + m), last = hn::Sub(end, hn::Set(kInts, 1));
     auto top = hn::Set(kFloats, kMinusInfinity);
     for (int64_t j = 0; j < kMatrixSlots; ++j) {
       auto s = hn::Mul(hn::LoadU(kFloats, scores + j * kSide), hn::Set(kFloats, units));
@@ -585,7 +589,7 @@ class MatrixRunner {
       }
       const auto slot = hn::Set(kInts, static_cast<int32_t>(block_ + j));
       s = hn::MulAdd(hn::ConvertTo(kFloats, hn::Sub(slot, own)), slope, s);
-      const auto hidden = hn::Or(hn::Lt(slot, begin), hn::Gt(slot, own));
+      const auto hidden = hn::Or(hn::Lt(slot, begin), hn::Gt(slot, last));
       s = hn::IfThenElse(hn::RebindMask(kFloats, hidden), hn::Set(kFloats, kMinusInfinity), s);
       hn::StoreU(s, kFloats, scores + j * kSide);
       top = hn::Max(top, s);

@@ -567,6 +567,27 @@ TEST(CpuAttention, PromptsOnTheMatrixUnit) {
   });
 }
 
+// The slots of a short prompt behind a long one are split into parts that end within a block. Of equal values the result is that value.
+TEST(CpuAttention, TheMatrixUnitSplitsSlots) {
+  if (anyaccel::testing::device_under_test()) GTEST_SKIP() << "this is a kernel of the host";
+  Random random(5);
+  int64_t merges = 0;
+  for (const int64_t first : {150, 281, 500, 1000}) {
+    OpCase c = matrix_case(random, params_of(32), 5, 2, 32, first);
+    c.tensors[3].fill([](int64_t) { return 0.703125; });
+    std::vector<aa_tensor> t;
+    for (TestTensor& tensor : c.tensors) t.push_back(tensor.view());
+    const AttentionCall call{&t[0], &t[1], &t[2], &t[3], &t[4], &t[5], 32, 2, 0.2F, 0, 0, &t[6], &t[7]};
+    const AttentionPlan plan(call, false, matrix_tile_rows(call));
+    for (int64_t i = 0; i < plan.tile_count; ++i) merges += plan.tiles[i].merge >= 0 ? 1 : 0;
+    run_tiles(c, params_of(32), false, run_attention_matrix_emulated);
+    for (int64_t e = 0; e < c.tensors[0].count(); ++e) {
+      ASSERT_EQ(c.tensors[0].number(e), 0.703125) << first << " slots before, element " << e;
+    }
+  }
+  EXPECT_GT(merges, 0) << "nothing was split";
+}
+
 // The form by row gives a token the same bits in a prompt, in a part of it, and alone.
 TEST(CpuAttention, TheMatrixUnitComputesByRow) {
   if (anyaccel::testing::device_under_test()) GTEST_SKIP() << "this is a kernel of the host";

@@ -42,8 +42,7 @@ std::vector<float> decoded(const TestTensor& w, const BlockFormat& format) {
 }
 
 // Six times the standard deviation of what rounding x by groups, to so many steps of each sign (0: to bf16), and weights to bf16,
-// does to any element. Weights that are alike, as those of 2 bits are, may all be rounded by half a step, 2^-8 of them at most; errors
-// of x are spread evenly over a step.
+// does to any element. Weights that differ little may all be rounded by half a step; errors of x are spread evenly over a step.
 double rounding_error(const TestTensor& x, const std::vector<float>& w, int64_t n, double steps, bool bf16_weights) {
   const int64_t m = x.shape()[0], k = x.shape()[1];
   double most = 0;
@@ -57,7 +56,7 @@ double rounding_error(const TestTensor& x, const std::vector<float>& w, int64_t 
           const double weight = static_cast<double>(w[static_cast<size_t>(column * k + i)]);
           const double of_x = steps == 0 ? x.number(row * k + i) / 128 : largest / steps;
           const double of_w = bf16_weights ? x.number(row * k + i) / 256 : 0;
-          variance += weight * weight * (of_x * of_x / 12 + of_w * of_w);
+          variance += weight * weight * (of_x * of_x / 12 + of_w * of_w / 4);
         }
       }
       most = std::max(most, variance);

@@ -1,4 +1,4 @@
-// Products with bf16 weights by the matrix unit (AMX): for two rows of x and more.
+// Products with bf16 weights by the matrix unit (AMX), for the rows that matmul.cpp leaves to it.
 //
 // out^T = w * x^T is computed in blocks of 32 rows of weights (a sliver) by 32 columns, in four tiles of sums. The weights are
 // the unit's first operand as they lie, so that they are never rearranged; x is transposed once per call into tiles of pairs,

@@ -20,7 +20,7 @@ namespace {
 // Bytes of x as F32 that each thread keeps near while rows of weights pass: half of a second-level cache.
 constexpr int64_t kBlockBytes = 1 << 20;
 constexpr int64_t kMostBlockRows = 96;
-// Fewer rows of x than this are computed by gemv() at the speed of memory, which the matrix unit's kernel misses by a tenth.
+// Fewer rows of x than this are computed by gemv() at the speed of memory, which the matrix unit's kernel misses.
 constexpr int64_t kFewestUnitRows = 5;
 
 // The matrix unit computes it.

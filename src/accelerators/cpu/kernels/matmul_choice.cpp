@@ -195,7 +195,8 @@ bool find_out(const Matmul& args, const ProductClass& what) {
 }
 
 bool choose_by_measurement(const Matmul& args) {
-  // oneDNN's products on the matrix unit took longer than ours in all shapes that were compared.
+  // Products of bf16 with 32 to 512 rows, in the shapes of a Llama of 1.1 billion parameters, took longer in oneDNN 2.6 than in our
+  // kernel for the matrix unit; others were not compared.
   if (multiply_adds(args) < kLarge || isa() == Isa::Amx) return false;
   const ProductClass what = class_of(args);
   if (const Remembered* known = find(what)) return known->onednn;

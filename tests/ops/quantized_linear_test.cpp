@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "accelerators/cpu/kernels/quantized_bytes.h"
+#include "accelerators/cpu/kernels/quantized_tiles.h"
 #include "accelerators/cpu/kernels/quantized_unit.h"
 #include "base/block_format.h"
 #include "ops/op_test_support.h"
@@ -69,11 +71,13 @@ class Quantized : public ::testing::TestWithParam<BlockFormat> {};
 INSTANTIATE_TEST_SUITE_P(Formats, Quantized, ::testing::ValuesIn(block_formats().begin(), block_formats().end()),
                          [](const auto& info) { return std::string(info.param.name); });
 
-// Random products; on the software version of the matrix unit all of them are rounded.
-void compare_products(const BlockFormat& format, bool on_unit) {
+const std::vector<int64_t> kAnyRows = {0, 1, 1, 2, 3, 5, 7, 8, 9, 31, 33, 40};
+
+// Random products of so many rows; on the software version of the matrix unit all of them are rounded.
+void compare_products(const BlockFormat& format, bool on_unit, const std::vector<int64_t>& rows = kAnyRows) {
   for_each_seed([&](Random& random) {
     for (int64_t i = 0; i < kCases / 6; ++i) {
-      const int64_t m = random.pick<int64_t>({0, 1, 1, 2, 3, 5, 7, 8, 9, 31, 33, 40});
+      const int64_t m = rows[static_cast<size_t>(random.integer(0, static_cast<int64_t>(rows.size()) - 1))];
       const int64_t n = random.pick<int64_t>({1, 3, 8, 17, 70});
       const int64_t k =
           format.values == 32 && random.chance(0.6) ? 32 * random.integer(0, 36) : 256 * random.integer(0, 5);
@@ -103,7 +107,7 @@ void compare_products(const BlockFormat& format, bool on_unit) {
         }
       }
       // With few rows, the CPU rounds x to 16 bits for weights of 8.
-      const bool fine = format.number == AA_BLOCK_Q8_0 && m < 16 && !anyaccel::testing::device_under_test();
+      const bool fine = format.number == AA_BLOCK_Q8_0 && m <= 16 && !anyaccel::testing::device_under_test();
       const double steps = on_unit ? 0 : fine ? 127 * 256 : 127;
       const double error = rounded ? rounding_error(c.tensors[1], w, n, steps, on_unit || !fine) : 0;
       // Where all elements of a row of x are one number (a stride of 0), errors of weights that are alike all go one way.
@@ -126,6 +130,51 @@ TEST_P(Quantized, LinearOnTheMatrixUnitAgreesWithItsReference) {
   if (anyaccel::testing::device_under_test() != nullptr) GTEST_SKIP() << "is about the kernels of the CPU";
   const Emulation emulation;
   compare_products(GetParam(), true);
+}
+
+// Makes products of a few rows with weights of Q8_0 run on the software version of the matrix unit.
+struct BytesEmulation {
+  BytesEmulation() { emulate_bytes(true); }
+  ~BytesEmulation() { emulate_bytes(false); }
+};
+
+TEST(QuantizedLinear, FewRowsOnTheMatrixUnitAgreeWithTheirReference) {
+  if (anyaccel::testing::device_under_test() != nullptr) GTEST_SKIP() << "is about the kernels of the CPU";
+  const BytesEmulation emulation;
+  compare_products(*find_block_format(AA_BLOCK_Q8_0), false, {2, 3, 5, 7, 8, 9, 12, 15});
+}
+
+// On the matrix unit, on its software version with any instruction set, and by other instructions: the bits are the same.
+TEST(QuantizedLinear, FewRowsOnTheMatrixUnitHaveTheBitsOfOtherProducts) {
+  if (anyaccel::testing::device_under_test() != nullptr) GTEST_SKIP() << "is about the kernels of the CPU";
+  const BlockFormat& format = *find_block_format(AA_BLOCK_Q8_0);
+  for_each_seed([&](Random& random) {
+    for (const int64_t m : {2, 7, 8, 9, 15}) {
+      const int64_t n = random.pick<int64_t>({16, 31, 64, 150, 300}), k = 32 * random.integer(1, 40);
+      OpCase c;
+      c.op = "quantized_linear";
+      c.tensors = {TestTensor(DType::F32, {m, n}), TestTensor(random.float_dtype(), {m, k}).fill_normal(random),
+                   random_blocks(random, format, n, k), TestTensor(), TestTensor()};
+      c.with(aa_quantized_params{0, AA_BLOCK_Q8_0, AA_QUANTIZED_ROUNDED});
+      std::vector<OpCase> found;
+      for_each_isa([&](Isa) {
+        {
+          const BytesEmulation emulation;
+          found.push_back(c);
+          run(found.back(), true);
+        }
+        if (!takes_tiles(AA_BLOCK_Q8_0)) return;
+        found.push_back(c);
+        run(found.back(), true);
+      });
+      for (const OpCase& other : found) {
+        for (int64_t i = 0; i < m * n; ++i) {
+          ASSERT_EQ(other.tensors[0].number(i), found[0].tensors[0].number(i))
+              << m << " rows, " << k << " columns, row " << i / n << ", " << i % n;
+        }
+      }
+    }
+  });
 }
 
 // So many rows of weights are decoded in two pieces on the CPU. Whole numbers and powers of two make the sums exact.

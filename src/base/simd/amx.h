@@ -84,6 +84,7 @@ class Unit {
   }
 };
 
+// Its functions with loops are compiled once for a file and not at each use, which would take seconds.
 class EmulatedUnit {
  public:
   static void set_shapes(const std::array<TileShape, kTiles>& shapes) noexcept {
@@ -97,11 +98,7 @@ class EmulatedUnit {
   }
   template <int tile>
   static void load(const void* from, int64_t stride) noexcept {
-    Tile& t = at(tile);
-    t.bytes = {};
-    for (int r = 0; r < t.shape.rows; ++r) {
-      std::memcpy(t.row(r), static_cast<const uint8_t*>(from) + r * stride, t.shape.row_bytes);
-    }
+    load_tile(at(tile), from, stride);
   }
   template <int tile>
   static void load_once(const void* from, int64_t stride) noexcept {
@@ -109,10 +106,7 @@ class EmulatedUnit {
   }
   template <int tile>
   static void store(void* to, int64_t stride) noexcept {
-    Tile& t = at(tile);
-    for (int r = 0; r < t.shape.rows; ++r) {
-      std::memcpy(static_cast<uint8_t*>(to) + r * stride, t.row(r), t.shape.row_bytes);
-    }
+    store_tile(at(tile), to, stride);
   }
   // In the order of the processor: the first and the second elements of the pairs are summed apart.
   template <int sum, int a, int b>
@@ -157,6 +151,17 @@ class EmulatedUnit {
     return tiles;
   }
   static Tile& at(int tile) noexcept { return state()[static_cast<size_t>(tile)]; }
+  [[gnu::noinline]] static void load_tile(Tile& t, const void* from, int64_t stride) noexcept {
+    t.bytes = {};
+    for (int r = 0; r < t.shape.rows; ++r) {
+      std::memcpy(t.row(r), static_cast<const uint8_t*>(from) + r * stride, t.shape.row_bytes);
+    }
+  }
+  [[gnu::noinline]] static void store_tile(Tile& t, void* to, int64_t stride) noexcept {
+    for (int r = 0; r < t.shape.rows; ++r) {
+      std::memcpy(static_cast<uint8_t*>(to) + r * stride, t.row(r), t.shape.row_bytes);
+    }
+  }
 
   static float flush(float value) noexcept {
     const uint32_t bits = std::bit_cast<uint32_t>(value);
@@ -171,7 +176,7 @@ class EmulatedUnit {
     return value;
   }
   template <class A, class B>
-  static void multiply_bytes(int sum, int a, int b) noexcept {
+  [[gnu::noinline]] static void multiply_bytes(int sum, int a, int b) noexcept {
     Tile &s = at(sum), &x = at(a), &y = at(b);
     for (int m = 0; m < s.shape.rows; ++m) {
       for (int n = 0; n < s.shape.row_bytes / 4; ++n) {

@@ -14,6 +14,7 @@
 #include <span>
 
 #include "accelerators/cpu/kernels/matmul_inner.h"
+#include "accelerators/cpu/kernels/quantized_bytes.h"
 #include "accelerators/cpu/kernels/quantized_row.h"
 #include "accelerators/cpu/kernels/quantized_tiles.h"
 #include "accelerators/cpu/kernels/quantized_unit.h"
@@ -168,6 +169,7 @@ float dot_floats(const float* a, const float* b, int64_t k) {
 void multiply_span(const QuantizedProduct& product, const QuantizedInput& x, int64_t begin, int64_t n) {
   const Matmul& args = product.args;
   auto* products = scratch<float>(Scratch::Tile, static_cast<size_t>(args.m * n));
+  if (args.k == 0) std::fill_n(products, args.m * n, 0.0F);  // both inputs may be null then
 #if AA_HAS_INTEGER_DOTS
   if (x.rounded != nullptr) {
     find_rows_kernel(product.format->number)(product.w + begin * product.w_stride, product.w_stride, n, x, args.k,
@@ -287,6 +289,7 @@ void quantized_linear(const aa_op_call& call) {
   if (product.args.m == 0 || product.args.parts[0].n == 0) return;
   const uint32_t format = product.format->number;
   if (takes_unit(product)) return multiply_on_unit(product);
+  if (takes_bytes(product)) return multiply_bytes(product);
   if (product.args.m == 1 && product.rounded && takes_one_row(format, product.args.k)) return multiply_one_row(product);
   // With Q8_0, whose x is rounded to 16 bits, bf16 products of decoded panels are half again as fast where there are any.
   const bool panels = format == AA_BLOCK_Q8_0 && product.args.m > kMostDirectRows && cpu_features().fast_bf16;

@@ -567,8 +567,9 @@ namespace {
 
 std::atomic<bool> emulating{false};
 
-// Fewest rows for which decoding to bf16 is faster than products of integers; those of Q8_0 need two for each.
-constexpr int64_t kFewestRows = 24, kFewestRowsOfQ8 = 16;
+// Fewest rows for which decoding to bf16 is faster than products of integers; with Q8_0, quantized_bytes.cpp has those of up to
+// 16 rows.
+constexpr int64_t kFewestRows = 24, kFewestRowsOfQ8 = 17;
 // Rows of x whose sums and packed columns fit into a second-level cache.
 constexpr int64_t kMostRows = 512;
 // Most rows of the weights that a thread takes at once.

@@ -6,6 +6,8 @@ add_library(objc_sim SHARED apple/objc.cpp apple/messages.cpp apple/objc_functio
 target_include_directories(objc_sim PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(objc_sim PRIVATE simulator_engine anyaccel_warnings)
 anyaccel_optimize(objc_sim 1)
+anyaccel_unity(objc_sim)
+set_target_properties(objc_sim PROPERTIES UNITY_BUILD_BATCH_SIZE 5)  # in one batch it takes ten seconds
 set(apple_exports ${CMAKE_CURRENT_SOURCE_DIR}/apple/exports.map)
 target_link_options(objc_sim PRIVATE -Wl,-soname,libobjc.A.dylib -Wl,--version-script=${apple_exports})
 add_library(metal_sim SHARED apple/metal_library.cpp)

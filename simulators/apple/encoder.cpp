@@ -50,9 +50,9 @@ void end_encoding(Encoder& self) {
   self.buffer->has_open = false;
   if (!self.pass.commands.empty()) self.buffer->passes.push_back(std::move(self.pass));
 }
-Id device_of(Encoder& self) { return self.buffer->queue->device->id(); }
-Id label_of(Encoder& self) { return self.label.empty() ? nullptr : string_autoreleased(self.label); }
-void set_label(Encoder& self, Id label) {
+Id device_of_encoder(Encoder& self) { return self.buffer->queue->device->id(); }
+Id label_of_encoder(Encoder& self) { return self.label.empty() ? nullptr : string_autoreleased(self.label); }
+void set_label_of_encoder(Encoder& self, Id label) {
   self.label.clear();
   if (label != nullptr) text_of(label, "the label", &self.label);
 }
@@ -85,9 +85,9 @@ void wait_for_fence(Encoder& self, Id id) {
 
 PROTOCOL("MTLCommandEncoder", "NSObject")
 METHOD("MTLCommandEncoder", "endEncoding", end_encoding)
-SURE_METHOD("MTLCommandEncoder", "device", device_of)
-SURE_METHOD("MTLCommandEncoder", "label", label_of)
-METHOD("MTLCommandEncoder", "setLabel:", set_label)
+SURE_METHOD("MTLCommandEncoder", "device", device_of_encoder)
+SURE_METHOD("MTLCommandEncoder", "label", label_of_encoder)
+METHOD("MTLCommandEncoder", "setLabel:", set_label_of_encoder)
 METHOD("MTLCommandEncoder", "insertDebugSignpost:", named)
 METHOD("MTLCommandEncoder", "pushDebugGroup:", named)
 METHOD("MTLCommandEncoder", "popDebugGroup", pop_group)
@@ -217,7 +217,7 @@ void set_offset(ComputeEncoder& self, UInteger offset, UInteger index) {
                 "offset " + std::to_string(offset) + " of a buffer of " + std::to_string(binding.buffer->length));
   binding.offset = offset;
 }
-void set_bytes(ComputeEncoder& self, const void* bytes, UInteger length, UInteger index) {
+void set_argument_bytes(ComputeEncoder& self, const void* bytes, UInteger length, UInteger index) {
   if (!good_index(index) || !self.encoding()) return;
   APPLE_REQUIRE(bytes != nullptr && length > 0, , "bad-argument", "no bytes");
   APPLE_REQUIRE(length <= kMostBytes, , "bad-argument",
@@ -478,7 +478,7 @@ METHOD("MTLComputeCommandEncoder", "setComputePipelineState:", set_pipeline)
 METHOD("MTLComputeCommandEncoder", "setBuffer:offset:atIndex:", set_buffer)
 METHOD("MTLComputeCommandEncoder", "setBuffers:offsets:withRange:", set_buffers)
 METHOD("MTLComputeCommandEncoder", "setBufferOffset:atIndex:", set_offset)
-METHOD("MTLComputeCommandEncoder", "setBytes:length:atIndex:", set_bytes)
+METHOD("MTLComputeCommandEncoder", "setBytes:length:atIndex:", set_argument_bytes)
 METHOD("MTLComputeCommandEncoder", "setThreadgroupMemoryLength:atIndex:", set_threadgroup_bytes)
 METHOD("MTLComputeCommandEncoder", "useResource:usage:", use_resource)
 METHOD("MTLComputeCommandEncoder", "useResources:count:usage:", use_resources)

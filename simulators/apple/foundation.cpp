@@ -37,7 +37,7 @@ Boolean is_kind_of(Instance& self, Id id) {
 }
 Boolean is_same(Instance& self, Id other) { return self.id() == other; }
 UInteger hash_of(Instance& self) { return self.token; }
-Id describe(Instance& self) { return string_autoreleased("<" + self.isa->name + ">"); }
+Id description_of(Instance& self) { return string_autoreleased("<" + self.isa->name + ">"); }
 
 Id class_itself(Class& self) { return reinterpret_cast<Id>(self.token); }
 void class_released(Class&) {}
@@ -72,7 +72,7 @@ METHOD("NSObject", "respondsToSelector:", responds_to)
 METHOD("NSObject", "isKindOfClass:", is_kind_of)
 METHOD("NSObject", "isEqual:", is_same)
 METHOD("NSObject", "hash", hash_of)
-SURE_METHOD("NSObject", "description", describe)
+SURE_METHOD("NSObject", "description", description_of)
 
 // ---- NSString ----------------------------------------------------------------------------------------------------------
 
@@ -138,7 +138,7 @@ const char* utf8_of(String& self) { return self.text.c_str(); }
 const char* c_string_of(String& self, UInteger encoding) {
   return encoding == kUtf8 || encoding == kAscii ? self.text.c_str() : nullptr;
 }
-UInteger length_of(String& self) { return units(self.text); }
+UInteger length_of_string(String& self) { return units(self.text); }
 UInteger bytes_of(String& self, UInteger encoding) {
   return encoding == kUtf8 || encoding == kAscii ? self.text.size() : 0;
 }
@@ -154,7 +154,7 @@ SURE_METHOD("NSString", "initWithUTF8String:", init_with_utf8)
 SURE_METHOD("NSString", "initWithBytes:length:encoding:", init_with_bytes)
 METHOD("NSString", "UTF8String", utf8_of)
 METHOD("NSString", "cStringUsingEncoding:", c_string_of)
-METHOD("NSString", "length", length_of)
+METHOD("NSString", "length", length_of_string)
 METHOD("NSString", "lengthOfBytesUsingEncoding:", bytes_of)
 METHOD("NSString", "isEqualToString:", equal_strings)
 SURE_METHOD("NSString", "copy", retained)

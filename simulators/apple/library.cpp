@@ -53,11 +53,6 @@ std::vector<std::string> definitions(const Dictionary& macros) {
   return options;
 }
 
-template <typename T>
-std::shared_ptr<T> shared(T& object) {
-  return std::static_pointer_cast<T>(find_object(object.id(), "the object"));
-}
-
 Id new_library(MetalDevice& self, Id source, Id options, Id* error) {
   std::string text;
   if (!text_of(source, "the source", &text)) return nullptr;

@@ -141,6 +141,11 @@ void pop_pool(Id token);
 // An object's own reference count is told apart from use by others: this asks the table. Null with a violation when `id` is no
 // live object of that type.
 std::shared_ptr<Object> find_object(Id id, const char* what);
+// The owner of an object that is there.
+template <typename T>
+std::shared_ptr<T> shared(T& object) {
+  return std::static_pointer_cast<T>(find_object(object.id(), "the object"));
+}
 template <typename T>
 std::shared_ptr<T> get(Id id, const char* what) {
   const auto object = find_object(id, what);

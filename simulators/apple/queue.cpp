@@ -13,11 +13,6 @@ std::atomic<int> running_buffers{0};  // committed, and not done
 
 thread_local const QueueWorker* handlers_of = nullptr;  // whose handlers this thread runs
 
-template <typename T>
-std::shared_ptr<T> shared(T& object) {
-  return std::static_pointer_cast<T>(find_object(object.id(), "the object"));
-}
-
 void expect_no_encoder(CommandBuffer& buffer, const char* what, bool* fine) {
   const std::lock_guard lock(buffer.mutex);
   *fine = true;
@@ -442,11 +437,11 @@ METHOD_SINCE(1500, "MTLCommandQueue", "addResidencySet:", queue_add_set)
 METHOD_SINCE(1500, "MTLCommandQueue", "addResidencySets:count:", queue_add_sets)
 METHOD_SINCE(1500, "MTLCommandQueue", "removeResidencySet:", queue_remove_set)
 
-Id device_of(CommandBuffer& self) { return self.queue->device->id(); }
+Id device_of_buffer(CommandBuffer& self) { return self.queue->device->id(); }
 Id queue_of(CommandBuffer& self) { return self.queue->id(); }
 Boolean retains_of(CommandBuffer& self) { return self.retains; }
-Id label_of(CommandBuffer& self) { return self.label.empty() ? nullptr : string_autoreleased(self.label); }
-void set_label(CommandBuffer& self, Id label) {
+Id label_of_buffer(CommandBuffer& self) { return self.label.empty() ? nullptr : string_autoreleased(self.label); }
+void set_label_of_buffer(CommandBuffer& self, Id label) {
   self.label.clear();
   if (label != nullptr) text_of(label, "the label", &self.label);
 }
@@ -547,11 +542,11 @@ void debug_group(CommandBuffer&, Id name) { get<String>(name, "the name"); }
 void end_debug_group(CommandBuffer&) {}
 
 PROTOCOL("MTLCommandBuffer", "NSObject")
-SURE_METHOD("MTLCommandBuffer", "device", device_of)
+SURE_METHOD("MTLCommandBuffer", "device", device_of_buffer)
 SURE_METHOD("MTLCommandBuffer", "commandQueue", queue_of)
 METHOD("MTLCommandBuffer", "retainedReferences", retains_of)
-SURE_METHOD("MTLCommandBuffer", "label", label_of)
-METHOD("MTLCommandBuffer", "setLabel:", set_label)
+SURE_METHOD("MTLCommandBuffer", "label", label_of_buffer)
+METHOD("MTLCommandBuffer", "setLabel:", set_label_of_buffer)
 METHOD("MTLCommandBuffer", "enqueue", enqueue)
 METHOD("MTLCommandBuffer", "commit", commit_once)
 METHOD("MTLCommandBuffer", "waitUntilCompleted", wait_until_completed)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 
 namespace sim {
 
@@ -28,7 +29,9 @@ std::map<std::string, KernelInfo>& kernel_table() {
 }
 
 // A kernel in a header belongs to several files and comes several times, always the same.
-void KernelRegistration::add(KernelInfo info) {
+void KernelRegistration::add(const char* name, int group_size, int own_subgroup, const ParameterInfo* parameters,
+                             std::size_t parameter_count, void (*kernel)(), WithItem with_item) {
+  const KernelInfo info{name, group_size, own_subgroup, {parameters, parameters + parameter_count}, kernel, with_item};
   const auto [known, added] = kernel_table().emplace(info.name, info);
   if (added) return;
   const auto same = [](const ParameterInfo& a, const ParameterInfo& b) {
@@ -41,6 +44,23 @@ void KernelRegistration::add(KernelInfo info) {
     std::abort();
   }
 }
+
+namespace {
+
+// Makes what GroupRunner calls out of what with_item gives.
+template <typename Groups>
+class Loop final : public ItemLoop {
+ public:
+  explicit Loop(const Groups& groups) : groups_(groups) {}
+  void run(void (*item)(const void* arguments), const void* arguments) override {
+    groups_([item, arguments] { item(arguments); });
+  }
+
+ private:
+  const Groups& groups_;
+};
+
+}  // namespace
 
 LaunchProblem run_kernel(const KernelInfo& kernel, const void* const* values, std::vector<ArgumentMemory>& memory,
                          const LaunchShape& shape) {
@@ -75,7 +95,7 @@ LaunchProblem run_kernel(const KernelInfo& kernel, const void* const* values, st
     state.groups[d] = shape.groups[d];
     count *= shape.groups[d];
   }
-  kernel.with_item(values, memory.data(), [&](const std::function<void()>& item) {
+  const auto all_groups = [&](const std::function<void()>& item) {
     for (std::int64_t i = 0; i < count; ++i) {
       std::int64_t at = shape.backwards ? count - 1 - i : i;
       for (int d = 0; d < 3; ++d) {
@@ -91,7 +111,9 @@ LaunchProblem run_kernel(const KernelInfo& kernel, const void* const* values, st
                      std::to_string(state.group[2]) + "): " + what};
       return;
     }
-  });
+  };
+  Loop loop(all_groups);
+  kernel.with_item(kernel.kernel, values, memory.data(), loop);
   state = outer;
   if (!problem.kind.empty()) return problem;
   for (std::size_t i = 0; i < memory.size(); ++i) {

@@ -4,10 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <map>
 #include <string>
-#include <tuple>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -130,6 +128,19 @@ struct ParameterInfo {
   bool pointer;
 };
 
+// The loop over a grid, which calls item(arguments) for each item.
+class ItemLoop {
+ public:
+  virtual void run(void (*item)(const void* arguments), const void* arguments) = 0;
+
+ protected:
+  ~ItemLoop() = default;
+};
+
+// Unpacks the arguments of `kernel` once and gives the loop a function that executes one item.
+// values[i]: parameters[i].size bytes; memory[i]: of pointer i.
+using WithItem = void (*)(void (*kernel)(), const void* const* values, ArgumentMemory* memory, ItemLoop& loop);
+
 struct KernelInfo {
   std::string name;
   int group_size = 0;  // of a tuned kernel: the most
@@ -137,11 +148,8 @@ struct KernelInfo {
   // sub-groups and may have local memory sized by the launch.
   int own_subgroup = 0;
   std::vector<ParameterInfo> parameters;
-  // Unpacks the arguments once and calls `run` with a function that executes one item.
-  // values[i]: parameters[i].size bytes; memory[i]: of pointer i.
-  std::function<void(const void* const* values, ArgumentMemory* memory,
-                     const std::function<void(const std::function<void()>&)>& run)>
-      with_item;
+  void (*kernel)() = nullptr;  // of another type, which with_item knows
+  WithItem with_item = nullptr;
 };
 
 // All kernels linked into this program, by name. Filled before main().
@@ -197,32 +205,35 @@ struct Parameter<GlobalPointer<T, kWrite>> {
 };
 
 template <typename... Args, std::size_t... kIndex>
-KernelInfo describe(std::string name, int group_size, void (*kernel)(Args...), std::index_sequence<kIndex...>) {
-  KernelInfo info;
-  info.name = std::move(name);
-  info.group_size = group_size;
-  info.parameters = {Parameter<std::remove_cv_t<Args>>::kInfo...};
-  info.with_item = [kernel](const void* const* values, ArgumentMemory* memory,
-                            const std::function<void(const std::function<void()>&)>& run) {
-    const std::tuple<std::remove_cv_t<Args>...> arguments{
-        Parameter<std::remove_cv_t<Args>>::unpack(values[kIndex], &memory[kIndex])...};
-    run([&] { std::apply(kernel, arguments); });
+void with_item(void (*kernel)(), const void* const* values, ArgumentMemory* memory, ItemLoop& loop,
+               std::index_sequence<kIndex...>) {
+  const auto item = [function = reinterpret_cast<void (*)(Args...)>(kernel),
+                     ... arguments = Parameter<std::remove_cv_t<Args>>::unpack(values[kIndex], &memory[kIndex])] {
+    function(arguments...);
   };
-  return info;
+  loop.run([](const void* arguments) { (*static_cast<const decltype(item)*>(arguments))(); }, &item);
+}
+
+template <typename... Args>
+void with_item(void (*kernel)(), const void* const* values, ArgumentMemory* memory, ItemLoop& loop) {
+  with_item<Args...>(kernel, values, memory, loop, std::index_sequence_for<Args...>{});
 }
 
 }  // namespace detail
 
+// Adds a kernel to the table. Hundreds of files register kernels: what the compiler makes of each is kept small, without
+// the standard library's containers and functions.
 struct KernelRegistration {
   template <typename... Args>
   KernelRegistration(const char* name, int group_size, void (*kernel)(Args...), int own_subgroup = 0) {
-    KernelInfo info = detail::describe(name, group_size, kernel, std::index_sequence_for<Args...>{});
-    info.own_subgroup = own_subgroup;
-    add(std::move(info));
+    static constexpr ParameterInfo kParameters[] = {detail::Parameter<std::remove_cv_t<Args>>::kInfo..., {}};
+    add(name, group_size, own_subgroup, kParameters, sizeof...(Args), reinterpret_cast<void (*)()>(kernel),
+        &detail::with_item<Args...>);
   }
 
  private:
-  static void add(KernelInfo info);
+  static void add(const char* name, int group_size, int own_subgroup, const ParameterInfo* parameters,
+                  std::size_t parameter_count, void (*kernel)(), WithItem with_item);
 };
 
 }  // namespace sim

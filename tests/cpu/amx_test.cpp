@@ -3,6 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -66,6 +70,48 @@ TEST(Amx, TheProcessorAndTheSoftwareComputeTheSame) {
           kind == Kind::Bf16 ? Operands{floats(4), floats(2), floats(2)} : Operands{bytes(), bytes(), bytes()};
       ASSERT_EQ(multiply<Unit>(kind, shapes, from), multiply<EmulatedUnit>(kind, shapes, from))
           << "kind " << static_cast<int>(kind) << ": " << int{m} << " x " << int{n} << ", depth " << int{depth};
+    }
+  }
+}
+
+// Products that overflow, that are below the smallest normal number, and infinite ones, among them those that are no numbers.
+TEST(Amx, TheSoftwareRoundsSumsOnce) {
+  std::mt19937 random(2);
+  const auto flushed = [](float value) {
+    return std::fabs(value) < std::numeric_limits<float>::min() ? std::copysign(0.0F, value) : value;
+  };
+  const auto number = [&](const std::vector<uint8_t>& bytes, size_t i) {
+    return flushed(std::bit_cast<float>(static_cast<uint32_t>(bytes[2 * i] | bytes[2 * i + 1] << 8) << 16));
+  };
+  std::array<TileShape, kTiles> shapes{};
+  shapes[0] = shapes[1] = shapes[7] = {16, 64};
+  const std::array<uint8_t, 6> exponents{0x7f, 0x40, 0x20, 0x00, 0x01, 0x3f};  // their upper 7 bits
+  for (int round = 0; round < 20; ++round) {
+    Operands from{std::vector<uint8_t>(1024), std::vector<uint8_t>(1024), std::vector<uint8_t>(1024)};
+    for (std::vector<uint8_t>* values : {&from.a, &from.b}) {
+      for (size_t i = 0; i < values->size(); i += 2) {
+        const uint32_t bits = random();
+        (*values)[i] = static_cast<uint8_t>(bits);
+        (*values)[i + 1] = static_cast<uint8_t>((bits >> 8 & 0x80U) | exponents[random() % exponents.size()]);
+        if (random() % 4 != 0 && (*values)[i] > 0x7f) (*values)[i] &= 0x7f;  // fewer infinite ones
+        if (random() % 4 == 0) (*values)[i] = (*values)[i + 1] = 0;
+      }
+    }
+    const std::vector<uint8_t> found = multiply<EmulatedUnit>(Kind::Bf16, shapes, from);
+    for (size_t m = 0; m < 16; ++m) {
+      for (size_t n = 0; n < 16; ++n) {
+        std::array<float, 2> halves{};
+        for (size_t k = 0; k < 32; ++k) {
+          const float left = number(from.a, m * 32 + k), right = number(from.b, k / 2 * 32 + 2 * n + k % 2);
+          halves[k % 2] = flushed(std::fma(left, right, halves[k % 2]));
+        }
+        const float expected = flushed(0.0F + flushed(halves[0] + halves[1]));
+        float sum;
+        std::memcpy(&sum, &found[64 * m + 4 * n], sizeof(sum));
+        ASSERT_TRUE(std::isnan(expected) ? std::isnan(sum)
+                                         : std::bit_cast<uint32_t>(sum) == std::bit_cast<uint32_t>(expected))
+            << sum << " instead of " << expected;
+      }
     }
   }
 }

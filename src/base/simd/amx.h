@@ -111,21 +111,7 @@ class EmulatedUnit {
   // In the order of the processor: the first and the second elements of the pairs are summed apart.
   template <int sum, int a, int b>
   static void multiply_bf16() noexcept {
-    Tile &s = at(sum), &x = at(a), &y = at(b);
-    for (int m = 0; m < s.shape.rows; ++m) {
-      for (int n = 0; n < s.shape.row_bytes / 4; ++n) {
-        float halves[2] = {0, 0};
-        for (int k = 0; k < x.shape.row_bytes / 4; ++k) {
-          for (int i = 0; i < 2; ++i) {
-            const float left = widen(element<uint16_t>(x, m, 2 * k + i));
-            const float right = widen(element<uint16_t>(y, k, 2 * n + i));
-            halves[i] = flush(std::fma(left, right, halves[i]));
-          }
-        }
-        const float total = flush(flush(element<float>(s, m, n)) + flush(halves[0] + halves[1]));
-        std::memcpy(s.row(m) + 4 * n, &total, sizeof(total));
-      }
-    }
+    multiply_pairs(at(sum), at(a), at(b));
   }
   template <int sum, int a, int b>
   static void multiply_i8_i8() noexcept {
@@ -174,6 +160,34 @@ class EmulatedUnit {
     T value;
     std::memcpy(&value, tile.row(row) + static_cast<int>(sizeof(T)) * column, sizeof(T));
     return value;
+  }
+  // left * right + sum with one rounding. The product of two bf16 numbers is exact as a float unless it overflows or ends up below
+  // the smallest normal number. Those are left to std::fma(), which is a call where the instruction may be missing.
+  static float add_product(float left, float right, float sum) noexcept {
+    const float product = left * right;
+    const uint32_t exponent = std::bit_cast<uint32_t>(product) & 0x7f800000u;
+    const bool exact = exponent != 0x7f800000u && (exponent != 0 || left == 0 || right == 0);
+    return exact ? product + sum : std::fma(left, right, sum);
+  }
+  [[gnu::noinline]] static void multiply_pairs(Tile& s, Tile& x, Tile& y) noexcept {
+    constexpr int kMostElements = kMostRowBytes / 2;
+    const int pairs = x.shape.row_bytes / 4, columns = s.shape.row_bytes / 4;
+    float left[kMostElements], right[kMostRows][kMostElements];
+    for (int k = 0; k < pairs; ++k) {
+      for (int n = 0; n < 2 * columns; ++n) right[k][n] = widen(element<uint16_t>(y, k, n));
+    }
+    for (int m = 0; m < s.shape.rows; ++m) {
+      for (int k = 0; k < 2 * pairs; ++k) left[k] = widen(element<uint16_t>(x, m, k));
+      for (int n = 0; n < columns; ++n) {
+        float first = 0, second = 0;
+        for (int k = 0; k < pairs; ++k) {
+          first = flush(add_product(left[2 * k], right[k][2 * n], first));
+          second = flush(add_product(left[2 * k + 1], right[k][2 * n + 1], second));
+        }
+        const float total = flush(flush(element<float>(s, m, n)) + flush(first + second));
+        std::memcpy(s.row(m) + 4 * n, &total, sizeof(total));
+      }
+    }
   }
   template <class A, class B>
   [[gnu::noinline]] static void multiply_bytes(int sum, int a, int b) noexcept {

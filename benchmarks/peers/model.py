@@ -277,9 +277,11 @@ class LlamaCpp:
         return token
 
     def run(self, ids):
-        data = (self.library.llama_token * len(ids))(*ids)
-        if self.library.llama_decode(self.context, self.library.llama_batch_get_one(data, len(ids))):
-            raise RuntimeError("llama_decode failed")
+        for begin in range(0, len(ids), PROMPT):  # n_batch tokens at once
+            part = ids[begin : begin + PROMPT]
+            data = (self.library.llama_token * len(part))(*part)
+            if self.library.llama_decode(self.context, self.library.llama_batch_get_one(data, len(part))):
+                raise RuntimeError("llama_decode failed")
         last = self.library.llama_get_logits_ith(self.context, -1)
         return self.numpy.ctypeslib.as_array(last, (self.vocabulary,))
 

@@ -211,10 +211,7 @@ class MatrixRunner {
   int64_t head_of(int64_t row) const { return tile_.kv_head * call_.group + row % call_.group; }
 
   Row query_row(const aa_tensor& t, int64_t row) const {
-    const int64_t token = tile_.token + row / call_.group;
-    const DType dtype = static_cast<DType>(t.dtype);
-    const int64_t offset = token * t.strides[0] + head_of(row) * t.strides[1];
-    return {static_cast<char*>(t.data) + offset * static_cast<int64_t>(dtype_size(dtype)), dtype, t.strides[2], size_};
+    return call_.head_row(t, tile_.token + row / call_.group, head_of(row));
   }
 
   // Rows of one token follow each other in memory; those of the next are too far away for the processor to expect them.

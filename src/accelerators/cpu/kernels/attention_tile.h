@@ -8,6 +8,7 @@
 #include <numbers>
 
 #include "accelerators/cpu/kernels/checks.h"
+#include "accelerators/cpu/kernels/rows.h"
 #include "anyaccel/abi/ops.h"
 
 namespace anyaccel::cpu {
@@ -36,6 +37,13 @@ struct AttentionCall {
   SlotRange seen_by(int64_t token) const noexcept {
     const int64_t position = index_at(*positions, token);
     return {window > 0 ? std::max<int64_t>(0, position - window + 1) : 0, position + 1};
+  }
+  // The row of q or of out of a token's query head.
+  Row head_row(const aa_tensor& t, int64_t token, int64_t head) const noexcept {
+    const auto dtype = static_cast<DType>(t.dtype);
+    const int64_t offset = token * t.strides[0] + head * t.strides[1];
+    return {static_cast<char*>(t.data) + offset * static_cast<int64_t>(dtype_size(dtype)), dtype, t.strides[2],
+            head_size};
   }
   // Scores in units of log2(e) fall by so much for each slot of distance.
   float slope(int64_t head) const noexcept {

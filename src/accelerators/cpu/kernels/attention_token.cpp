@@ -347,9 +347,7 @@ class TokenRunner {
   }
 
   Row head_row(const aa_tensor& t, int64_t m) const {
-    const DType dtype = static_cast<DType>(t.dtype);
-    const int64_t offset = tile_.token * t.strides[0] + (tile_.kv_head * call_.group + m) * t.strides[1];
-    return {static_cast<char*>(t.data) + offset * static_cast<int64_t>(dtype_size(dtype)), dtype, t.strides[2], size_};
+    return call_.head_row(t, tile_.token, tile_.kv_head * call_.group + m);
   }
 
   BlockRows rows_of(const aa_tensor& t, int64_t first, int64_t slots, int64_t stream_step, int64_t step) const {

@@ -125,6 +125,7 @@ TEST(GemmAmx, LargerThanItsBlocks) {
   random_amx_case(random, 180, 20, 33, DType::F32).check();
   random_amx_case(random, 49, 33, 2500, DType::BF16).check();
   random_amx_case(random, 3, 700, 31, DType::F16).check();
+  for (const int64_t m : {7, 25}) random_amx_case(random, m, 1100, 64, DType::BF16).check();
 }
 
 TEST(GemmAmx, EmptyDimensions) {

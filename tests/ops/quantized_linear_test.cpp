@@ -209,6 +209,30 @@ TEST(QuantizedLinear, LargeWeightsAreDecodedInPieces) {
   }
 }
 
+// Threads share the rows of a large matrix in pieces: each result is that of four rows alone.
+TEST(QuantizedLinear, OneRowTimesManyRowsIsThatOfAFew) {
+  if (anyaccel::testing::device_under_test() != nullptr) GTEST_SKIP() << "is about the kernels of the CPU";
+  Random random(11);
+  const BlockFormat& format = *find_block_format(AA_BLOCK_Q4_0);
+  constexpr int64_t n = 2100, k = 256;
+  const TestTensor x = TestTensor(DType::F32, {1, k}).fill_normal(random), w = random_blocks(random, format, n, k);
+  const auto products = [&](int64_t begin, int64_t count) {
+    TestTensor part(DType::U8, {count, w.shape()[1]});
+    for (int64_t i = 0; i < part.count(); ++i) part.set(i, w.integer(begin * w.shape()[1] + i));
+    OpCase c;
+    c.op = "quantized_linear";
+    c.tensors = {TestTensor(DType::F32, {1, count}), x, part, TestTensor(), TestTensor()};
+    c.with(aa_quantized_params{0, static_cast<int32_t>(format.number), AA_QUANTIZED_ROUNDED});
+    run(c, true);
+    return c.tensors[0];
+  };
+  const TestTensor whole = products(0, n);
+  for (int64_t row = 0; row < n; row += 28) {
+    const TestTensor four = products(row, 4);
+    for (int64_t i = 0; i < 4; ++i) ASSERT_EQ(whole.number(row + i), four.number(i)) << "row " << row + i;
+  }
+}
+
 // Whatever the number of rows, a row's sums have one order.
 TEST_P(Quantized, LinearByRowDoesNotDependOnTheNumberOfRows) {
   Random random(5);

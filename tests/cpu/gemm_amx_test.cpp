@@ -128,6 +128,13 @@ TEST(GemmAmx, LargerThanItsBlocks) {
   for (const int64_t m : {7, 25}) random_amx_case(random, m, 1100, 64, DType::BF16).check();
 }
 
+// Blocks are rounded up to whole tiles, so that many of them leave few rows to the last, which has the others' stretches of k.
+TEST(GemmAmx, FewRowsInTheLastBlock) {
+  Random random(5);
+  random_amx_case(random, 15 * 256 + 5, 32, 288, DType::F16).check();   // two tiles: upper and lower parts of x
+  random_amx_case(random, 33 * 512 + 5, 32, 288, DType::BF16).check();  // one
+}
+
 TEST(GemmAmx, EmptyDimensions) {
   Random random(4);
   random_amx_case(random, 0, 5, 7, DType::BF16).check();

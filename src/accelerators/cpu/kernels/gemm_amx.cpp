@@ -440,7 +440,7 @@ void multiply_sliver(const Weights& weights, const char* x, int64_t tiles, int64
                      char* packed, Ahead& ahead) {
   const int64_t line = amx::kMostRowBytes;
   int64_t tile = 0;
-  if (weights.whole()) {
+  if (weights.whole() && tiles >= 2) {
     const Weights::Half &upper = weights.half[0], &lower = weights.half[1];
     multiply_panel<U, 2, true>(upper.rows, lower.rows, upper.stride, lower.stride, line, x, steps, first, sums, packed,
                                ahead);
@@ -469,7 +469,8 @@ void multiply_chunk(const AmxPlan& plan, const Chunk& chunk, const Chunk& next, 
     const Weights weights = weights_at(plan, chunk, index);
     const Weights following = last ? weights_at(plan, next, 0) : weights_at(plan, chunk, index + 1);
     char* const to = sums + index % chunk.slivers * sliver_bytes;
-    if (tiles <= 2 && weights.whole()) {
+    // The last block of many rows may be this narrow too, along stretches that are as short as those of the others.
+    if (tiles <= 2 && stretches == 1 && weights.whole()) {
       (tiles == 1 ? multiply_few<U, 1> : multiply_few<U, 2>)(weights, x, steps, to, following);
       continue;
     }

@@ -84,7 +84,7 @@ class Unit {
   }
 };
 
-// Its functions with loops are compiled once for a file and not at each use, which would take seconds.
+// Functions with loops are not inlined: a kernel uses them in so many places that compiling each would take seconds.
 class EmulatedUnit {
  public:
   static void set_shapes(const std::array<TileShape, kTiles>& shapes) noexcept {

@@ -1,10 +1,11 @@
-// "rope" and "cache_write" of anyaccel/abi/ops.h for a few tokens, which overlap with the kernels before and after them: in a
-// decode step their own work takes less time than a launch that waits for its predecessor.
+// "rope" and "cache_write" of anyaccel/abi/ops.h, which overlap with the kernels before and after them. For a few tokens their own
+// work takes less time than a launch that waits for its predecessor; for many, memory is what counts.
 #include "dialect.h"
 #include "warp.h"
 
 #include "formats.h"
 #include "row_arguments.h"
+#include "vectors.h"
 
 // Turns q [T,Hq,D] and k [T,Hk,D] (or null). Blocks: AA_POSITION_THREADS pairs of a token's heads, those of k after those of q;
 // tokens. `size`: pairs of a head.
@@ -56,3 +57,80 @@ AA_TUNED_KERNEL(cache_write_tuned, AA_POSITION_THREADS, 4)
   }
 }
 AA_REGISTER_TUNED(cache_write_tuned, AA_POSITION_THREADS)
+
+// The same for prompts, by 16 bytes at a time: elements of a head are neighbours, and everything begins at multiples of 16 bytes.
+
+// Turns q and k (or null) as rope_tuned does; the two elements of a pair lie `size` apart, a multiple of 8. A thread turns 8
+// neighbouring pairs; `threads`: tokens * all_heads * size / 8.
+AA_TUNED_KERNEL(rope_rows, AA_ROPE_THREADS, 4)
+(AA_OUT(void) q, aa_head_slots q_at, AA_OUT(void) k, aa_head_slots k_at, AA_IN(float) cosines, aa_i64 cos_row,
+ AA_IN(float) sines, aa_i64 sin_row, aa_i32 q_heads, aa_i32 all_heads, aa_i32 size, aa_i32 threads) {
+  aa_grid_launch_next();
+  aa_grid_wait();
+  const aa_i32 i = (aa_i32)AA_GROUP_ID(0) * AA_ROPE_THREADS + AA_LOCAL_ID;
+  if (i >= threads) return;
+  const aa_i32 chunks = size / AA_VECTOR, t = i / (all_heads * chunks), rest = i - t * (all_heads * chunks);
+  const aa_i32 head = rest / chunks, r = (rest - head * chunks) * AA_VECTOR;
+  const bool is_q = head < q_heads;
+  AA_OUT(void) x = is_q ? q : k;
+  const aa_i32 dtype = is_q ? q_at.dtype : k_at.dtype;
+  const aa_i64 first = (is_q ? t * q_at.outer + head * q_at.head : t * k_at.outer + (head - q_heads) * k_at.head) + r;
+  float a[AA_VECTOR], b[AA_VECTOR], c[AA_VECTOR], s[AA_VECTOR], turned[AA_VECTOR];
+  aa_load8(a, x, dtype, first);
+  aa_load8(b, x, dtype, first + size);
+  aa_load8(c, cosines, AA_F32, t * cos_row + r);
+  aa_load8(s, sines, AA_F32, t * sin_row + r);
+  AA_PRAGMA_UNROLL for (aa_i32 j = 0; j < AA_VECTOR; ++j) turned[j] = aa_fma(a[j], c[j], -(b[j] * s[j]));
+  aa_store8(x, dtype, first, turned);
+  AA_PRAGMA_UNROLL for (aa_i32 j = 0; j < AA_VECTOR; ++j) turned[j] = aa_fma(b[j], c[j], a[j] * s[j]);
+  aa_store8(x, dtype, first + size, turned);
+}
+AA_REGISTER_TUNED(rope_rows, AA_ROPE_THREADS)
+
+// Writes k and v into caches as cache_write_tuned does; head_size is a multiple of 8. A block writes AA_WRITE_TOKENS tokens, which
+// it compares with all later ones together.
+AA_TUNED_KERNEL(cache_write_rows, AA_WRITE_THREADS, 2)
+(AA_OUT(void) k_cache, aa_head_slots k_slots, AA_OUT(void) v_cache, aa_head_slots v_slots, AA_IN(void) k,
+ aa_head_slots k_tokens, AA_IN(void) v, aa_head_slots v_tokens, AA_IN(aa_i32) sequence, aa_i64 sequence_step,
+ AA_IN(aa_i32) positions, aa_i64 position_step, aa_i32 tokens, aa_i32 heads, aa_i32 head_size, aa_i64 sequences,
+ aa_i64 slots) {
+  AA_LOCAL_ARRAY(aa_i32, again, AA_WRITE_TOKENS);  // whether a later token has the same slot
+  aa_grid_launch_next();
+  aa_grid_wait();
+  const aa_i32 t0 = (aa_i32)AA_GROUP_ID(0) * AA_WRITE_TOKENS, id = AA_LOCAL_ID;
+  aa_i32 b[AA_WRITE_TOKENS], slot[AA_WRITE_TOKENS];
+  AA_PRAGMA_UNROLL for (aa_i32 n = 0; n < AA_WRITE_TOKENS; ++n) {
+    b[n] = t0 + n < tokens ? sequence[(t0 + n) * sequence_step] : -1;
+    slot[n] = t0 + n < tokens ? positions[(t0 + n) * position_step] : -1;
+  }
+  if (id < AA_WRITE_TOKENS) again[id] = 0;
+  AA_BARRIER();
+  for (aa_i32 later = t0 + 1 + id; later < tokens; later += AA_WRITE_THREADS) {
+    const aa_i32 later_b = sequence[later * sequence_step], later_slot = positions[later * position_step];
+    AA_PRAGMA_UNROLL for (aa_i32 n = 0; n < AA_WRITE_TOKENS; ++n) {
+      if (later > t0 + n && later_b == b[n] && later_slot == slot[n]) again[n] = 1;
+    }
+  }
+  AA_BARRIER();
+  bool written[AA_WRITE_TOKENS];
+  AA_PRAGMA_UNROLL for (aa_i32 n = 0; n < AA_WRITE_TOKENS; ++n) {
+    written[n] = again[n] == 0 && b[n] >= 0 && b[n] < sequences && slot[n] >= 0 && slot[n] < slots;
+  }
+  const aa_i32 chunks = head_size / AA_VECTOR, vectors = heads * chunks;
+  AA_PRAGMA_NO_UNROLL for (aa_i32 i = id; i < 2 * vectors; i += AA_WRITE_THREADS) {
+    const bool is_k = i < vectors;
+    const aa_i32 rest = is_k ? i : i - vectors, head = rest / chunks, d = (rest - head * chunks) * AA_VECTOR;
+    AA_IN(void) from = is_k ? k : v;
+    AA_OUT(void) to = is_k ? k_cache : v_cache;
+    const aa_head_slots from_at = is_k ? k_tokens : v_tokens, to_at = is_k ? k_slots : v_slots;
+    float x[AA_WRITE_TOKENS][AA_VECTOR];
+    AA_PRAGMA_UNROLL for (aa_i32 n = 0; n < AA_WRITE_TOKENS; ++n) {
+      if (written[n]) aa_load8(x[n], from, from_at.dtype, (t0 + n) * from_at.outer + head * from_at.head + d);
+    }
+    AA_PRAGMA_UNROLL for (aa_i32 n = 0; n < AA_WRITE_TOKENS; ++n) {
+      if (written[n])
+        aa_store8(to, to_at.dtype, b[n] * to_at.outer + slot[n] * to_at.slot + head * to_at.head + d, x[n]);
+    }
+  }
+}
+AA_REGISTER_TUNED(cache_write_rows, AA_WRITE_THREADS)

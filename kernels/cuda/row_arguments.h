@@ -6,6 +6,9 @@
 #define AA_EMBEDDING_THREADS 128
 #define AA_PAIR_THREADS 256
 #define AA_POSITION_THREADS 128
+#define AA_ROPE_THREADS 256
+#define AA_WRITE_THREADS 256
+#define AA_WRITE_TOKENS 4
 // The longest row that is normalised has AA_NORM_THREADS * AA_NORM_CHUNKS * 8 elements.
 #define AA_NORM_THREADS 1024
 #define AA_NORM_CHUNKS 2

@@ -360,8 +360,32 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     ranges.push_back(range(workspace, algo.workspace, true));
   }
   const std::size_t scratch = algo.workspace;
-  const auto body = [product, c_at, bias_at, workspace_at, scratch](char* const* bytes) {
+  // Matrices of a batch that do not touch may lie in different allocations, with what is somebody else's in between.
+  std::size_t apart_at = 0;
+  if (problem.apart && product.beta == 0 && !product.bias) {
+    const auto step = [](const Strided& matrix) {
+      return static_cast<std::size_t>(matrix.batch_step) * size_of_type(matrix.type);
+    };
+    ranges[0].bytes = problem.a_one_bytes;
+    ranges[2].bytes = problem.d_one_bytes;
+    apart_at = ranges.size();
+    for (std::size_t i = 1; i < static_cast<std::size_t>(product.batch); ++i) {
+      ranges.push_back(range(static_cast<const char*>(a) + i * step(product.a), problem.a_one_bytes, false));
+      ranges.push_back(range(static_cast<const char*>(d) + i * step(product.d), problem.d_one_bytes, true));
+    }
+  }
+  const auto body = [product, c_at, bias_at, workspace_at, scratch, apart_at](char* const* bytes) {
     if (workspace_at != 0) std::memset(bytes[workspace_at], 0x5c, scratch);
+    if (apart_at != 0) {
+      Product one = product;
+      one.batch = 1;
+      for (std::size_t i = 0; i < static_cast<std::size_t>(product.batch); ++i) {
+        const std::size_t at = apart_at + 2 * (i - 1);
+        const std::size_t b_at = i * static_cast<std::size_t>(product.b.batch_step) * size_of_type(product.b.type);
+        compute(one, bytes[i == 0 ? 0 : at], bytes[1] + b_at, nullptr, nullptr, bytes[i == 0 ? 2 : at + 1]);
+      }
+      return;
+    }
     compute(product, bytes[0], bytes[1], c_at != 0 ? bytes[c_at] : nullptr, bias_at != 0 ? bytes[bias_at] : nullptr,
             bytes[2]);
   };

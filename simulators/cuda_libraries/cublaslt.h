@@ -83,6 +83,8 @@ struct Preference {
 struct Problem {
   Product product;
   std::size_t a_bytes = 0, b_bytes = 0, c_bytes = 0, d_bytes = 0, bias_bytes = 0;  // from the pointers on
+  std::size_t a_one_bytes = 0, d_one_bytes = 0;                                    // without the rest of a batch
+  bool apart = false;  // matrices of a batch of A or D have gaps between them
   std::uint64_t hash = 0;
 };
 // Checks descriptors as the documentation of cublasLtMatmul() says; `why` gets a sentence when they are wrong.

@@ -145,6 +145,16 @@ cublasStatus_t check_problem(const MatmulDesc& desc, const Layout& a, const Layo
   problem->b_bytes = bytes_of(b);
   problem->c_bytes = bytes_of(c);
   problem->d_bytes = bytes_of(d);
+  const auto one = [](Layout layout) {
+    layout.batch = 1;
+    return bytes_of(layout);
+  };
+  problem->a_one_bytes = one(a);
+  problem->d_one_bytes = one(d);
+  const auto has_gaps = [&](const Layout& layout) {
+    return layout.batch > 1 && static_cast<std::size_t>(layout.batch_step) * size_of_type(layout.type) > one(layout);
+  };
+  problem->apart = has_gaps(a) || has_gaps(d);
   problem->bias_bytes =
       static_cast<std::size_t>(product.m + (product.batch - 1) * product.bias_batch_step) * size_of_type(row->bias);
   problem->hash = 0xcbf29ce484222325;

@@ -211,6 +211,36 @@ TEST_F(CublasLtTest, SeveralWeights) {
   EXPECT_EQ(child.calls("cublasLtMatmul"), 3);
 }
 
+// Weights of one shape without biases are one call, where those with the lower address come first and have the lower result.
+TEST_F(CublasLtTest, TwoOfSeveralWeightsTogether) {
+  const Simulated child = simulated(with(), [] {
+    Products p;
+    const Products::Matrix x = p.make({18, 64}, DType::BF16);
+    const Products::Matrix q = p.make({48, 64}, DType::BF16), k = p.make({16, 64}, DType::BF16),
+                           v = p.make({16, 64}, DType::BF16);
+    const Tensor room = p.empty({70, 64}, DType::BF16), out_room = p.empty({60, 16}, DType::F32), absent;
+    const Tensor low = room.slice(0, 3, 19), high = room.slice(0, 40, 56);
+    const Tensor low_out = out_room.slice(0, 1, 19), high_out = out_room.slice(0, 33, 51);
+    const Tensor q_out = p.empty({18, 48}, DType::F32);
+    for (const bool crossed : {false, true}) {
+      const Tensor& k_place = crossed ? high : low;
+      const Tensor& v_place = crossed ? low : high;
+      k_place.copy_from(k.tensor);
+      v_place.copy_from(v.tensor);
+      out_room.fill(-5);
+      const ops::LinearPart parts[] = {
+          {q_out, q.tensor, absent}, {low_out, k_place, absent}, {high_out, v_place, absent}};
+      p.ops().linear_multi(x.tensor, parts);
+      Products::expect_close(q_out, Products::product(x, q));
+      Products::expect_close(low_out, Products::product(x, k));
+      Products::expect_close(high_out, Products::product(x, v));
+      for (const double untouched : out_room.slice(0, 19, 33).to_vector<double>()) ASSERT_EQ(untouched, -5);
+    }
+  });
+  child.clean();
+  EXPECT_EQ(child.calls("cublasLtMatmul"), 2 + 3);
+}
+
 TEST_F(CublasLtTest, GatedLinear) {
   const Simulated child = simulated(with(), [] {
     Products p;
@@ -234,10 +264,12 @@ TEST_F(CublasLtTest, GatedLinear) {
     }
   });
   child.clean();
-  EXPECT_EQ(child.calls("cublasLtMatmul"), 2 * 8);
+  // Where the result is of 16 bits, gate and up are one call.
+  EXPECT_EQ(child.calls("cublasLtMatmul"), 2 * 4 + 4);
 }
 
-// The intermediate results of gate and up take at most 64 MiB: 8192 rows are computed in pieces of 1024 columns.
+// On a small device the intermediate results of gate and up take at most 64 MiB: 8192 rows are computed in pieces of 1024
+// columns. The first piece is large enough to be measured: each of two proposals runs twice.
 TEST_F(CublasLtTest, GatedLinearInPieces) {
   const Simulated child = simulated(with({{"SIM_MEMORY", "512m"}}), [] {
     Products p;
@@ -251,7 +283,7 @@ TEST_F(CublasLtTest, GatedLinearInPieces) {
     Products::expect_close(out, left);
   });
   child.clean();
-  EXPECT_EQ(child.calls("cublasLtMatmul"), 4);
+  EXPECT_EQ(child.calls("cublasLtMatmul"), 2 * 2 + 2);
 }
 
 // A prompt of a bf16 model: products take rows rounded to bf16, and results agree with the CPU's as well as bf16 allows.

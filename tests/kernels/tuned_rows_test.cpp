@@ -203,9 +203,11 @@ TEST_F(TunedRows, PairsOfElements) {
 TEST_F(TunedRows, Rope) {
   for (int trial = 0; trial < 20; ++trial) {
     const aa_i32 q_heads = 1 + static_cast<aa_i32>(random_() % 5), k_heads = static_cast<aa_i32>(random_() % 3);
-    const aa_i32 size = 1 + static_cast<aa_i32>(random_() % 40), interleaved = trial % 2;
-    const aa_i64 head_size = 2 * size + static_cast<aa_i64>(random_() % 3),
-                 tokens = 1 + static_cast<aa_i64>(random_() % 3);
+    const bool by_rows = trial % 3 == 0;  // 16 bytes at a time
+    const aa_i32 unit = by_rows ? 8 : 1, interleaved = by_rows ? 0 : trial % 2;
+    const aa_i32 size = unit * (1 + static_cast<aa_i32>(random_() % (40 / static_cast<unsigned>(unit))));
+    const aa_i64 head_size = 2 * size + unit * static_cast<aa_i64>(random_() % 3),
+                 tokens = 1 + static_cast<aa_i64>(random_() % (by_rows ? 40 : 3));
     const std::size_t heads = static_cast<std::size_t>(q_heads + k_heads);
     const std::size_t pairs = static_cast<std::size_t>(tokens) * static_cast<std::size_t>(size);
     // q and k are neighbours in memory: [T, heads, D].
@@ -213,8 +215,18 @@ TEST_F(TunedRows, Rope) {
     Floats k = q, before = q, cosines(values(pairs, 1), kF32), sines(values(pairs, 1), kF32);
     const aa_head_slots at = {head_size * static_cast<aa_i64>(heads), head_size, 0, 1, q.dtype, 0};
     const std::size_t k_from = static_cast<std::size_t>(q_heads * head_size) * width_of(q.dtype);
+    const aa_i32 threads = static_cast<aa_i32>(tokens) * static_cast<aa_i32>(heads) * size / 8;
     ASSERT_EQ(
-        run_tuned("rope_tuned",
+        by_rows
+            ? run_tuned("rope_rows",
+                        {.grid = {static_cast<std::uint32_t>((threads + AA_ROPE_THREADS - 1) / AA_ROPE_THREADS), 1, 1},
+                         .block = AA_ROPE_THREADS,
+                         .overlaps_previous = true},
+                        {out(q.array), number(at), k_heads ? out(k.array, k_from) : none(), number(at),
+                         in(cosines.array), number(aa_i64{size}), in(sines.array), number(aa_i64{size}),
+                         number(q_heads), number(static_cast<aa_i32>(heads)), number(size), number(threads)})
+            : run_tuned(
+                  "rope_tuned",
                   {.grid = {static_cast<std::uint32_t>((static_cast<int>(heads) * size + AA_POSITION_THREADS - 1) /
                                                        AA_POSITION_THREADS),
                             static_cast<std::uint32_t>(tokens), 1},
@@ -245,8 +257,10 @@ TEST_F(TunedRows, Rope) {
 
 TEST_F(TunedRows, CacheWrites) {
   for (int trial = 0; trial < 20; ++trial) {
-    const aa_i32 heads = 1 + static_cast<aa_i32>(random_() % 3), size = 1 + static_cast<aa_i32>(random_() % 80);
-    const aa_i32 tokens = 1 + static_cast<aa_i32>(random_() % 6);
+    const bool by_rows = trial % 2 == 0;  // 16 bytes at a time
+    const aa_i32 unit = by_rows ? 8 : 1, heads = 1 + static_cast<aa_i32>(random_() % 3);
+    const aa_i32 size = unit * (1 + static_cast<aa_i32>(random_() % (80 / static_cast<unsigned>(unit))));
+    const aa_i32 tokens = 1 + static_cast<aa_i32>(random_() % (by_rows ? 11 : 6));
     const aa_i64 sequences = 2, slots = 3;
     const std::size_t of_token = static_cast<std::size_t>(heads * size);
     Floats k(values(static_cast<std::size_t>(tokens) * of_token), any_float());
@@ -283,17 +297,21 @@ TEST_F(TunedRows, CacheWrites) {
       return aa_head_slots{heads * slots * size, slots * size, size, 1, dtype, 0};
     };
     const auto token = [&](aa_i32 dtype) { return aa_head_slots{heads * size, size, 0, 1, dtype, 0}; };
-    ASSERT_EQ(
-        run_tuned("cache_write_tuned",
-                  {.grid = {static_cast<std::uint32_t>((heads * size + AA_POSITION_THREADS - 1) / AA_POSITION_THREADS),
-                            static_cast<std::uint32_t>(tokens), 1},
-                   .block = AA_POSITION_THREADS,
-                   .overlaps_previous = true},
-                  {out(keys.array), number(cache(keys.dtype)), out(cached.array), number(cache(cached.dtype)),
-                   in(k.array), number(token(k.dtype)), in(v.array), number(token(v.dtype)), in(sequence_array),
-                   number(aa_i64{1}), in(position_array), number(aa_i64{1}), number(tokens), number(heads),
-                   number(size), number(sequences), number(slots)}),
-        "");
+    const TunedShape few = {
+        .grid = {static_cast<std::uint32_t>((heads * size + AA_POSITION_THREADS - 1) / AA_POSITION_THREADS),
+                 static_cast<std::uint32_t>(tokens), 1},
+        .block = AA_POSITION_THREADS,
+        .overlaps_previous = true};
+    const TunedShape rows = {
+        .grid = {static_cast<std::uint32_t>((tokens + AA_WRITE_TOKENS - 1) / AA_WRITE_TOKENS), 1, 1},
+        .block = AA_WRITE_THREADS,
+        .overlaps_previous = true};
+    ASSERT_EQ(run_tuned(by_rows ? "cache_write_rows" : "cache_write_tuned", by_rows ? rows : few,
+                        {out(keys.array), number(cache(keys.dtype)), out(cached.array), number(cache(cached.dtype)),
+                         in(k.array), number(token(k.dtype)), in(v.array), number(token(v.dtype)), in(sequence_array),
+                         number(aa_i64{1}), in(position_array), number(aa_i64{1}), number(tokens), number(heads),
+                         number(size), number(sequences), number(slots)}),
+              "");
     for (std::size_t i = 0; i < wanted_keys.size(); ++i) {
       ASSERT_EQ(keys.get(i), wanted_keys[i]) << trial;
       ASSERT_EQ(cached.get(i), wanted_values[i]) << trial;

@@ -157,7 +157,8 @@ TEST(CpuRope, Table) {
 TEST(CpuRope, Rotation) {
   for_each_seed([](Random& random) {
     for (int i = 0; i < kCases; ++i) {
-      const int64_t t = random.integer(0, 9), d = random.pick<int64_t>({2, 6, 16, 64, 80, 128, 33});
+      const int64_t t = random.integer(0, random.chance(0.7) ? 9 : 70);
+      const int64_t d = random.pick<int64_t>({2, 6, 16, 64, 80, 128, 33});
       const int64_t r = random.chance(0.6) ? d / 2 : random.integer(0, d / 2);
       OpCase c;
       c.op = "rope";
@@ -252,6 +253,37 @@ TEST(CpuElementwise, ManyElementsOnManyThreads) {
       compare(c, {1e-30, 1e-6, 1.01});
     }
     pool.set_size(before);
+  });
+}
+
+// Rows and weights of one 16-bit type, which vendors' libraries multiply.
+TEST(CpuProducts, OfOneType) {
+  for_each_seed([](Random& random) {
+    for (int i = 0; i < kCases; ++i) {
+      const DType type = i % 3 ? DType::BF16 : DType::F16;
+      const int64_t m = random.integer(1, 40), n = 8 * random.integer(1, 9), k = 8 * random.integer(1, 20);
+      const bool dense = random.chance(0.7);
+      const auto make = [&](DType dtype, int64_t rows, int64_t columns, bool is_input) {
+        return dense ? TestTensor(dtype, {rows, columns})
+                     : TestTensor::random_layout(random, dtype, {rows, columns}, is_input);
+      };
+      const auto in = [&](int64_t rows) { return make(type, rows, k, true).fill_normal(random); };
+      OpCase c;
+      if (i % 2) {
+        c.op = "gated_linear";
+        c.tensors = {make(type, m, n, false), in(m), in(n), in(n), {}, {}};
+        c.with(aa_activation_params{0, AA_ACTIVATION_SILU});
+      } else {
+        c.op = "linear_multi";
+        c.tensors.push_back(in(m));
+        for (const int64_t columns : {2 * n, n, n}) {
+          c.tensors.push_back(make(DType::F32, m, columns, false));
+          c.tensors.push_back(in(columns));
+          c.tensors.emplace_back();
+        }
+      }
+      compare(c, {1e-3, 1e-5, 1.01});
+    }
   });
 }
 
@@ -357,8 +389,9 @@ TEST(CpuGather, EmbeddingShard) {
 TEST(CpuGather, CacheWrite) {
   for_each_seed([](Random& random) {
     for (int i = 0; i < kCases; ++i) {
-      const int64_t t = random.integer(0, 9), b = random.integer(1, 3), heads = random.integer(1, 4);
-      const int64_t slots = random.integer(1, 30), d = random.pick<int64_t>({1, 16, 40, 64});
+      const bool many = random.chance(0.3);
+      const int64_t t = random.integer(0, many ? 70 : 9), b = random.integer(1, 3), heads = random.integer(1, 4);
+      const int64_t slots = random.integer(1, many ? 90 : 30), d = random.pick<int64_t>({1, 16, 40, 64});
       OpCase c;
       c.op = "cache_write";
       for (int k = 0; k < 2; ++k) c.tensors.push_back(output(random, {b, heads, slots, d}).fill_normal(random));

@@ -36,6 +36,7 @@ std::string bind_functions(CublasLt& library, void* handle) {
   bind(library.operation_set, "cublasLtMatmulDescSetAttribute");
   bind(library.layout_create, "cublasLtMatrixLayoutCreate");
   bind(library.layout_destroy, "cublasLtMatrixLayoutDestroy");
+  bind(library.layout_set, "cublasLtMatrixLayoutSetAttribute");
   bind(library.preference_create, "cublasLtMatmulPreferenceCreate");
   bind(library.preference_destroy, "cublasLtMatmulPreferenceDestroy");
   bind(library.preference_set, "cublasLtMatmulPreferenceSetAttribute");

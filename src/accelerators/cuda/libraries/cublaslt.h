@@ -47,6 +47,10 @@ enum LtOperationAttribute : int {
   lt_bias_type = 26,    // int32_t
 };
 inline constexpr uint32_t lt_epilogue_bias = 4;
+enum LtLayoutAttribute : int {
+  lt_batch_count = 5,  // int32_t
+  lt_batch_step = 6,   // int64_t elements from one matrix to the next
+};
 enum LtPreferenceAttribute : int {
   lt_max_workspace = 1,    // uint64_t
   lt_reduction_mask = 3,   // uint32_t
@@ -69,6 +73,7 @@ struct CublasLt {
   LtStatus (*operation_set)(LtOperation operation, int attribute, const void* value, size_t size) = nullptr;
   LtStatus (*layout_create)(LtLayout* layout, int type, uint64_t rows, uint64_t columns, int64_t leading) = nullptr;
   LtStatus (*layout_destroy)(LtLayout layout) = nullptr;
+  LtStatus (*layout_set)(LtLayout layout, int attribute, const void* value, size_t size) = nullptr;
   LtStatus (*preference_create)(LtPreference* preference) = nullptr;
   LtStatus (*preference_destroy)(LtPreference preference) = nullptr;
   LtStatus (*preference_set)(LtPreference preference, int attribute, const void* value, size_t size) = nullptr;

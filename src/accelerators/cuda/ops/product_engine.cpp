@@ -26,7 +26,7 @@ size_t most_workspace(const DeviceFacts& facts) { return size_t{facts.major >= 9
 LtType type_of(int32_t dtype) { return dtype == AA_DTYPE_BF16 ? lt_bf16 : dtype == AA_DTYPE_F16 ? lt_f16 : lt_f32; }
 
 double multiply_adds(const ProductProblem& p) {
-  return static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
+  return static_cast<double>(p.batch) * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k);
 }
 
 size_t out_bytes(const ProductProblem& p) {
@@ -156,10 +156,11 @@ std::string ProductEngine::key_of(const ProductProblem& p) const {
   std::replace_if(
       device.begin(), device.end(), [](char c) { return c == '\t' || c == '\n'; }, ' ');
   char text[256];
-  std::snprintf(text, sizeof(text), " | %s | %s to %s%s%s | m %llu n %lld k %lld | align %u %u %u %u %u",
+  const std::string batch = p.batch > 1 ? " batch " + std::to_string(p.batch) : "";
+  std::snprintf(text, sizeof(text), " | %s | %s to %s%s%s%s | m %llu n %lld k %lld | align %u %u %u %u %u",
                 device_.facts().arch.c_str(), std::string(dtype_name(static_cast<DType>(p.in))).c_str(),
                 std::string(dtype_name(static_cast<DType>(p.out))).c_str(), p.bias ? " bias" : "",
-                p.residual ? " residual" : "",
+                p.residual ? " residual" : "", batch.c_str(),
                 static_cast<unsigned long long>(std::bit_ceil(static_cast<uint64_t>(p.m))), static_cast<long long>(p.n),
                 static_cast<long long>(p.k), p.x_align, p.w_align, p.out_align, p.residual_align, p.bias_align);
   return "cublasLt " + std::to_string(library_->version) + " | " + device + text;
@@ -190,13 +191,17 @@ std::unique_ptr<ProductEngine::Plan> ProductEngine::make_plan(const ProductProbl
     // The library derives the bias's alignment from its address when it proposes algorithms.
     set(lt_bias_pointer, reinterpret_cast<const void*>(static_cast<uintptr_t>(p.bias_align)));
   }
-  const auto layout = [&](LtLayout& made, int32_t dtype, int64_t rows, int64_t columns, int64_t step) {
+  const auto layout = [&](LtLayout& made, int32_t dtype, int64_t rows, int64_t columns, int64_t step,
+                          int64_t batch_step) {
     check(lt.layout_create(&made, type_of(dtype), static_cast<uint64_t>(rows), static_cast<uint64_t>(columns), step),
           "cublasLtMatrixLayoutCreate");
+    if (p.batch == 1) return;
+    check(lt.layout_set(made, lt_batch_count, &p.batch, sizeof(p.batch)), "cublasLtMatrixLayoutSetAttribute");
+    check(lt.layout_set(made, lt_batch_step, &batch_step, sizeof(batch_step)), "cublasLtMatrixLayoutSetAttribute");
   };
-  layout(plan->w, p.in, p.k, p.n, p.w_step);
-  layout(plan->x, p.in, p.k, p.m, p.x_step);
-  layout(plan->out, p.out, p.n, p.m, p.out_step);
+  layout(plan->w, p.in, p.k, p.n, p.w_step, p.w_batch_step);
+  layout(plan->x, p.in, p.k, p.m, p.x_step, 0);
+  layout(plan->out, p.out, p.n, p.m, p.out_step, p.out_batch_step);
 
   struct Preference {
     const CublasLt& lt;

@@ -2,7 +2,7 @@
 //
 // The library proposes algorithms for a problem (cublasLtMatmulAlgoGetHeuristic). The first large product of a kind tries up to
 // eight of them, once each, on the very operands, and the fastest is kept in memory and on disk (product_choices.h). A kind
-// is: library, device, types, N, K, bias and residual, alignments, and M rounded up to a power of two, so that prompts of
+// is: library, device, types, N, K, batch, bias and residual, alignments, and M rounded up to a power of two, so that prompts of
 // every length do not measure again. While a stream captures nothing is measured: the first proposal runs.
 #pragma once
 
@@ -28,6 +28,10 @@ struct ProductProblem {
   int64_t m = 0, n = 0, k = 0;
   int64_t x_step = 0, w_step = 0, out_step = 0;  // elements between rows; residual has out's
   bool bias = false, residual = false;
+  // So many products of one x, whose w and out lie so many elements apart; then without bias and residual. The distances are
+  // multiples of 16 bytes.
+  int32_t batch = 1;
+  int64_t w_batch_step = 0, out_batch_step = 0;
   // The alignment of the pointers in bytes: powers of two up to 16. Absent tensors have 16.
   uint32_t x_align = 16, w_align = 16, out_align = 16, residual_align = 16, bias_align = 16;
 

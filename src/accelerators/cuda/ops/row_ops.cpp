@@ -1,6 +1,6 @@
 // Ops of whole rows and of single elements: embedding, rms_norm, layer_norm, gated_activation, add, rope, cache_write, argmax and
 // sample (kernels/cuda: embedding.cu, norms.cu, pairs.cu, positions.cu, argmax.cu, sampling.cu). Rows that do not begin at multiples
-// of 16 bytes, and rope and cache_write of many tokens, run on the portable kernels.
+// of 16 bytes, and rope of many tokens by pairs of neighbours, run on the portable kernels.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -32,7 +32,8 @@ constexpr int64_t most_grid_rows = 65535;  // in the second dimension of a grid
 constexpr int64_t smallest_vocabulary = 256;
 constexpr int64_t most_argmax_rows = 4096;
 constexpr int64_t most_sample_rows = 256;
-// A thread of cache_write compares its token with all later ones.
+// With more, rope and cache_write run by 16 bytes at a time; with fewer, a thread of cache_write compares its token with all later
+// ones.
 constexpr int64_t most_position_tokens = 32;
 // Weights of tokens are multiples of 2^-40, and their sum has 64 bits.
 constexpr int64_t largest_vocabulary = int64_t{1} << 23;
@@ -81,7 +82,7 @@ class RowOps final : public OpGroup {
         embedding_(device, "embedding.cu", {"embedding_rows"}, {}),
         norms_(device, "norms.cu", {"norm_rows_tuned"}, {}),
         pairs_(device, "pairs.cu", {"pairs_tuned"}, {}),
-        positions_(device, "positions.cu", {"rope_tuned", "cache_write_tuned"}, {}),
+        positions_(device, "positions.cu", {"rope_tuned", "cache_write_tuned", "rope_rows", "cache_write_rows"}, {}),
         f32_logits_(device, "f32"),
         bf16_logits_(device, "bf16"),
         f16_logits_(device, "f16") {}
@@ -102,8 +103,11 @@ class RowOps final : public OpGroup {
       case Op::GatedActivation:
       case Op::Add: return is_contiguous(t[0]) && is_contiguous(t[1]) && is_contiguous(t[2]);
       case Op::Rope:
-        return t[0].shape[0] <= most_position_tokens && elements_of_token(t[0]) + elements_of_token(t[1]) <= INT32_MAX;
-      case Op::CacheWrite: return t[2].shape[0] <= most_position_tokens && elements_of_token(t[2]) <= INT32_MAX;
+        if (t[0].shape[0] > most_position_tokens) return turns_rows(call);
+        return elements_of_token(t[0]) + elements_of_token(t[1]) <= INT32_MAX;
+      case Op::CacheWrite:
+        if (t[2].shape[0] > most_position_tokens) return writes_rows(t);
+        return elements_of_token(t[2]) <= INT32_MAX;
       default:
         return t[0].shape[0] <= (op == Op::Argmax ? most_argmax_rows : most_sample_rows) && row_step(t[1]) &&
                row_size(t[1]) >= smallest_vocabulary && row_size(t[1]) <= largest_vocabulary;
@@ -152,6 +156,30 @@ class RowOps final : public OpGroup {
       const std::array written = {PendingWrites::range_of(*tensor)};
       stream.pending_writes().add(true, written);
     }
+  }
+
+  // Elements of a head are neighbours, and each head begins at a multiple of 16 bytes.
+  static bool has_whole_heads(const aa_tensor& t) {
+    if (!is_float(t) || !is_aligned(t)) return false;
+    const int last = t.ndim - 1;
+    if (t.shape[last] > 1 && t.strides[last] != 1) return false;
+    for (int d = 0; d < last; ++d) {
+      if (t.shape[d] > 1 && t.strides[d] * element_bytes(t) % 16 != 0) return false;
+    }
+    return true;
+  }
+  static int64_t turned_vectors(const aa_tensor* t) {
+    return t[0].shape[0] * (t[0].shape[1] + (absent(t[1]) ? 0 : t[1].shape[1])) * t[2].shape[1] / vector;
+  }
+  static bool turns_rows(const aa_op_call& call) {
+    const aa_tensor* t = call.tensors;
+    return static_cast<const aa_rope_params*>(call.params)->interleaved == 0 && t[2].shape[1] % vector == 0 &&
+           has_whole_heads(t[0]) && (absent(t[1]) || has_whole_heads(t[1])) && has_whole_heads(t[2]) &&
+           has_whole_heads(t[3]) && turned_vectors(t) <= INT32_MAX - AA_ROPE_THREADS;
+  }
+  static bool writes_rows(const aa_tensor* t) {
+    return t[2].shape[2] % vector == 0 && has_whole_heads(t[0]) && has_whole_heads(t[1]) && has_whole_heads(t[2]) &&
+           has_whole_heads(t[3]) && 2 * elements_of_token(t[2]) <= INT32_MAX && t[2].shape[0] <= INT32_MAX / 2;
   }
 
   static bool supports_norm(const aa_tensor* t, const aa_tensor& bias, const aa_tensor& residual) {
@@ -208,6 +236,15 @@ class RowOps final : public OpGroup {
     const auto q_heads = static_cast<int32_t>(t[0].shape[1]), size = static_cast<int32_t>(t[2].shape[1]);
     const auto heads = static_cast<int32_t>(q_heads + (absent(t[1]) ? 0 : t[1].shape[1]));
     if (int64_t{heads} * size == 0 || t[0].shape[0] == 0) return;
+    if (t[0].shape[0] > most_position_tokens) {
+      const auto threads = static_cast<int32_t>(turned_vectors(t));
+      const TunedLaunch rows{
+          .grid = {blocks_for(threads, AA_ROPE_THREADS), 1, 1}, .block = AA_ROPE_THREADS, .overlaps_previous = true};
+      positions_.launch(2, stream.handle(), rows, t[0].data, slots_of(t[0]), t[1].data, slots_of(t[1]), t[2].data,
+                        t[2].strides[0], t[3].data, t[3].strides[0], q_heads, heads, size, threads);
+      wrote(stream, {&t[0], &t[1]});
+      return;
+    }
     const TunedLaunch shape{
         .grid = {blocks_for(int64_t{heads} * size, AA_POSITION_THREADS), static_cast<unsigned>(t[0].shape[0]), 1},
         .block = AA_POSITION_THREADS,
@@ -221,13 +258,18 @@ class RowOps final : public OpGroup {
   void cache_write(const aa_tensor* t, Stream& stream) {
     const auto tokens = static_cast<int32_t>(t[2].shape[0]), heads = static_cast<int32_t>(t[2].shape[1]),
                size = static_cast<int32_t>(t[2].shape[2]);
-    const TunedLaunch shape{
-        .grid = {blocks_for(int64_t{heads} * size, AA_POSITION_THREADS), static_cast<unsigned>(tokens), 1},
-        .block = AA_POSITION_THREADS,
-        .overlaps_previous = true};
-    positions_.launch(1, stream.handle(), shape, t[0].data, slots_of(t[0]), t[1].data, slots_of(t[1]), t[2].data,
-                      slots_of(t[2]), t[3].data, slots_of(t[3]), t[4].data, t[4].strides[0], t[5].data, t[5].strides[0],
-                      tokens, heads, size, t[0].shape[0], t[0].shape[2]);
+    const bool few = tokens <= most_position_tokens;
+    TunedLaunch shape{.overlaps_previous = true};
+    if (few) {
+      shape.grid = {blocks_for(int64_t{heads} * size, AA_POSITION_THREADS), static_cast<unsigned>(tokens), 1};
+      shape.block = AA_POSITION_THREADS;
+    } else {
+      shape.grid = {blocks_for(tokens, AA_WRITE_TOKENS), 1, 1};
+      shape.block = AA_WRITE_THREADS;
+    }
+    positions_.launch(few ? 1 : 3, stream.handle(), shape, t[0].data, slots_of(t[0]), t[1].data, slots_of(t[1]),
+                      t[2].data, slots_of(t[2]), t[3].data, slots_of(t[3]), t[4].data, t[4].strides[0], t[5].data,
+                      t[5].strides[0], tokens, heads, size, t[0].shape[0], t[0].shape[2]);
     wrote(stream, {&t[0], &t[1]});
   }
 

@@ -14,6 +14,7 @@
 #include "anyaccel/dtype.h"
 #include "anyaccel/error.h"
 #include "base/simd/cpu_features.h"
+#include "nearly_normal.h"
 #include "ops/device_under_test.h"
 
 namespace anyaccel::cpu {
@@ -76,9 +77,10 @@ class TestMatrix {
 
   static TestMatrix random(DType dtype, int64_t rows, int64_t columns, Layout layout, std::mt19937& generator) {
     TestMatrix tensor(dtype, rows, columns, layout);
-    std::normal_distribution<float> normal;
     for (int64_t r = 0; r < rows; ++r) {
-      for (int64_t c = 0; c < columns; ++c) encode(tensor.at(r, c), dtype, normal(generator));
+      for (int64_t c = 0; c < columns; ++c) {
+        encode(tensor.at(r, c), dtype, static_cast<float>(anyaccel::testing::nearly_normal(generator)));
+      }
     }
     return tensor;
   }

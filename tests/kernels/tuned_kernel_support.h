@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "nearly_normal.h"
 #include "simulators/engine/kernel.h"
 
 namespace anyaccel::testing {
@@ -27,7 +28,7 @@ class Random {
  public:
   explicit Random(unsigned seed) : engine_(seed) {}
   int64_t integer(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(engine_); }
-  float normal() { return std::normal_distribution<float>(0, 1)(engine_); }
+  float normal() { return static_cast<float>(nearly_normal(engine_)); }
   bool chance(double p) { return std::bernoulli_distribution(p)(engine_); }
   template <class T>
   T pick(std::initializer_list<T> values) {

@@ -121,12 +121,13 @@ struct Problem {
     m = random.chance(0.5) ? 1 : random.integer(1, AA_DECODE_ROWS);
     w_type = random_type(random);
     k = random.integer(1, random.chance(0.3) ? 700 : 80) * (16 / size_of(w_type));
+    shared_limit = (random.chance(0.5) ? 99 : 227) * 1024;
+    while (!decode_kernel_for(m, k, size_of(w_type), 2, shared_limit)) --m;  // x does not fit otherwise
     x = Matrix(random_type(random), m, k, random.integer(0, 1) * 8);
     x.fill(random);
     normed = with_norm ? *with_norm : random.chance(0.5);
     if (normed && random.chance(0.8)) norm = Matrix(random_type(random), 1, k).fill(random);
     multiprocessors = static_cast<int>(random.integer(1, 5));
-    shared_limit = (random.chance(0.5) ? 99 : 227) * 1024;
     early = random.chance(0.5);
   }
   Matrix weights(Random& random, int64_t n) {

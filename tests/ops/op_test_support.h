@@ -20,6 +20,7 @@
 #include "anyaccel/error.h"
 #include "base/scalar_convert.h"
 #include "base/simd/cpu_features.h"
+#include "nearly_normal.h"
 #include "ops/device_under_test.h"
 #include "ops/dispatch/op_schema.h"
 
@@ -32,7 +33,7 @@ class Random {
  public:
   explicit Random(uint64_t seed) : engine_(seed) {}
   int64_t integer(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(engine_); }
-  double normal(double deviation = 1) { return std::normal_distribution<double>(0, deviation)(engine_); }
+  double normal(double deviation = 1) { return deviation * anyaccel::testing::nearly_normal(engine_); }
   bool chance(double p) { return std::bernoulli_distribution(p)(engine_); }
   template <class T>
   T pick(std::initializer_list<T> values) {

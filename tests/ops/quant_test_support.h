@@ -23,6 +23,7 @@
 #include "anyaccel/philox.h"
 #include "anyaccel/tensor.h"
 #include "base/simd/cpu_features.h"
+#include "nearly_normal.h"
 #include "ops/device_under_test.h"
 
 namespace anyaccel::testing {
@@ -79,9 +80,8 @@ inline float kept(float x, DType dtype) {
 
 inline std::vector<float> random_numbers(int64_t count, uint64_t seed, float deviation = 1) {
   std::mt19937_64 engine(seed);
-  std::normal_distribution<float> normal(0, deviation);
   std::vector<float> numbers(static_cast<size_t>(count));
-  for (float& x : numbers) x = normal(engine);
+  for (float& x : numbers) x = deviation * static_cast<float>(nearly_normal(engine));
   return numbers;
 }
 

@@ -2,7 +2,8 @@
 
     python3 benchmarks/peers/gpu.py copy product attention decode-1b decode-8b prefill-8b adam
 
-decode: one sequence of a Llama of random bf16 weights with a static cache, the step compiled by torch.compile with CUDA
+copy, product and attention are timed over as many calls as take 20 ms, as `anyaccel bench` does, since a single call and
+waiting for it are a tenth to a third of a figure. decode: one sequence of a Llama of random bf16 weights with a static cache, the step compiled by torch.compile with CUDA
 graphs ("reduce-overhead"), greedy, the token read back each step. prefill: the same model's prompt, compiled, scaled dot
 product attention by PyTorch's choice. `ratio` is the figure over the ceiling that this process measured: the device to
 device copy, or a product of two bf16 matrices of 8192 x 8192. Exit code 77 without PyTorch or a device.
@@ -24,17 +25,23 @@ DEVICE = "cuda"
 CEILINGS = {}
 
 
-def seconds(body, runs=5, warm=2):
-    for _ in range(warm):
-        body()
-    times = []
-    for _ in range(runs):
+def seconds(body, runs=5, warm=2, least=0.0):
+    """The median of `runs` times of a call, each among as many calls as take `least` seconds, which are waited for once."""
+    def timed(calls):
         torch.cuda.synchronize()
         start = time.perf_counter()
-        body()
+        for _ in range(calls):
+            body()
         torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
+        return (time.perf_counter() - start) / calls
+
+    for _ in range(warm):
+        body()
+    times = [timed(min(1000, max(1, int(least / timed(1)))) if least else 1) for _ in range(runs)]
     return sorted(times)[len(times) // 2]
+
+
+MANY = 0.02  # as seconds_a_call() of `anyaccel bench` has it
 
 
 def show(name, value, unit, what, ceiling=None):
@@ -50,9 +57,9 @@ def uniform(*shape, dtype=torch.bfloat16, scale=1.0):
 
 def copy_ceiling():
     if "copy" not in CEILINGS:
-        source = uniform(1 << 30, dtype=torch.float32)
+        source = uniform(1 << 28, dtype=torch.float32)
         target = torch.empty_like(source)
-        CEILINGS["copy"] = 2e-9 * source.nbytes / seconds(lambda: target.copy_(source))
+        CEILINGS["copy"] = 2e-9 * source.nbytes / seconds(lambda: target.copy_(source), least=MANY)
     return CEILINGS["copy"]
 
 
@@ -174,7 +181,7 @@ def attention():
         for backend in torch.nn.attention.SDPBackend.__members__.values():
             try:
                 with torch.nn.attention.sdpa_kernel(backend):
-                    spent = seconds(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True))
+                    spent = seconds(lambda: F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True), least=MANY)
             except (RuntimeError, ValueError):
                 continue
             if best is None or spent < best:
@@ -188,7 +195,7 @@ def product():
     show("product.large", product_ceiling(), "GFLOP/s", "bf16, 8192 x 8192 x 8192")
     for rows, outputs, inputs in ((2048, 6144, 4096), (2048, 4096, 4096), (2048, 28672, 4096), (2048, 4096, 14336)):
         x, w = uniform(rows, inputs), uniform(outputs, inputs)
-        spent = seconds(lambda: F.linear(x, w), runs=10)
+        spent = seconds(lambda: F.linear(x, w), runs=10, least=MANY)
         show(f"product.{rows}x{outputs}x{inputs}", 2e-9 * rows * outputs * inputs / spent, "GFLOP/s", "F.linear, bf16",
              product_ceiling())
 

@@ -49,6 +49,14 @@ void summarize(Result& result, std::vector<double> values, bool smaller_is_bette
 // Returns the ceiling of a kind on the current device; 0 if the accelerator measures none.
 double measure_ceiling(aa_ceiling kind, const Options& options);
 
+// Seconds that a call takes among as many as take 20 ms, which are waited for once: a device's queue stays filled, and what
+// waiting takes is not counted for each of them. One call before them is not measured.
+double seconds_a_call(const std::function<void()>& call);
+
+// Returns whether the accelerator measures AA_CEILING_PRODUCT_BF16, which takes a moment only: a second of products at full power
+// lowers a device's clock for what follows, so that ceiling is measured last.
+bool has_products_of_bf16(const Options& options);
+
 // Returns whether the current accelerator is the host itself.
 bool on_host();
 

@@ -47,6 +47,24 @@ double measure_ceiling(aa_ceiling kind, const Options& options) {
 
 bool on_host() { return (get_accelerator()->device_properties().caps & AA_CAP_IS_HOST) != 0; }
 
+double seconds_a_call(const std::function<void()>& call) {
+  constexpr double least = 0.02;
+  constexpr double most_calls = 1000;
+  const auto time = [&](int calls) {
+    const auto start = Clock::now();
+    for (int i = 0; i < calls; ++i) call();
+    get_accelerator()->synchronize();
+    return seconds_since(start) / calls;
+  };
+  return time(static_cast<int>(std::clamp(least / time(1), 1.0, most_calls)));
+}
+
+bool has_products_of_bf16(const Options& options) {
+  Options brief = options;
+  brief.seconds = 1e-3;
+  return measure_ceiling(AA_CEILING_PRODUCT_BF16, brief) > 0;
+}
+
 double ceiling_around(aa_ceiling kind, const Options& options, const std::function<void()>& body) {
   const double before = measure_ceiling(kind, options);
   body();

@@ -21,14 +21,9 @@ void run_copy(const Options& options, std::vector<Result>& results) {
     ops->random(weights, AA_RANDOM_UNIFORM, 1, 0, -1.0, 1.0);
     ops->random(x, AA_RANDOM_UNIFORM, 2, 0, -1.0, 1.0);
     std::vector<double> values;
-    // An unmeasured run precedes each measured one, because measuring the ceiling has used and released other memory.
     read.ceiling = 1e-9 * ceiling_in_turns(AA_CEILING_READ, options, [&] {
-                     ops->linear(out, x, weights);
-                     accelerator.synchronize();
-                     const auto start = Clock::now();
-                     ops->linear(out, x, weights);
-                     accelerator.synchronize();
-                     values.push_back(1e-9 * static_cast<double>(weights.nbytes()) / seconds_since(start));
+                     const double seconds = seconds_a_call([&] { ops->linear(out, x, weights); });
+                     values.push_back(1e-9 * static_cast<double>(weights.nbytes()) / seconds);
                    });
     summarize(read, values, false);
   }
@@ -42,12 +37,8 @@ void run_copy(const Options& options, std::vector<Result>& results) {
     ops->random(source, AA_RANDOM_UNIFORM, 3, 0, -1.0, 1.0);
     std::vector<double> values;
     copy.ceiling = 1e-9 * ceiling_in_turns(AA_CEILING_COPY, options, [&] {
-                     target.copy_from(source);
-                     accelerator.synchronize();
-                     const auto start = Clock::now();
-                     target.copy_from(source);
-                     accelerator.synchronize();
-                     values.push_back(2e-9 * static_cast<double>(source.nbytes()) / seconds_since(start));
+                     const double seconds = seconds_a_call([&] { target.copy_from(source); });
+                     values.push_back(2e-9 * static_cast<double>(source.nbytes()) / seconds);
                    });
     summarize(copy, values, false);
   }

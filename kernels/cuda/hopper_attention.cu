@@ -68,11 +68,8 @@ AA_FN aa_i64 aa_work_token(aa_i64 work, const aa_tuned_attention& a) {
 struct aa_row {
   aa_i32 first, end, sequence;
 };
-AA_FN aa_row aa_row_of(aa_i64 token, AA_IN(aa_i32) sequence, AA_IN(aa_i32) positions, const aa_tuned_attention& a) {
+AA_FN aa_row aa_row_at(aa_i64 b, aa_i64 position, const aa_tuned_attention& a) {
   aa_row row = {0, 0, AA_NO_SEQUENCE};
-  if (token >= a.tokens) return row;
-  const aa_i64 b = sequence[token * a.sequence_stride];
-  const aa_i64 position = positions[token * a.position_stride];
   const aa_i64 first = aa_first_slot(position, a.window), end = aa_end_slot(position, a.slots);
   if (b < 0 || b >= a.sequences || first >= end) return row;
   row.first = (aa_i32)first;
@@ -89,10 +86,17 @@ struct aa_pass {
 };
 AA_FN aa_pass aa_next_pass(aa_i32 now, aa_i64 token, AA_IN(aa_i32) sequence, AA_IN(aa_i32) positions,
                            const aa_tuned_attention& a) {
+  constexpr int kOwn = AA_HOPPER_ROWS / 32;  // rows of a lane, of which all loads are on their way before the first is used
+  aa_i32 place[kOwn], position[kOwn];
+  AA_PRAGMA_UNROLL for (int n = 0; n < kOwn; ++n) {
+    const aa_i64 own = token + AA_LANE + 32 * n;
+    place[n] = own < a.tokens ? sequence[own * a.sequence_stride] : -1;
+    position[n] = own < a.tokens ? positions[own * a.position_stride] : 0;
+  }
   aa_pass pass;
   aa_i32 next = AA_NO_SEQUENCE, biggest = -1;
-  AA_PRAGMA_NO_UNROLL for (aa_i32 i = AA_LANE; i < AA_HOPPER_ROWS; i += 32) {
-    const aa_i32 own = aa_row_of(token + i, sequence, positions, a).sequence;
+  AA_PRAGMA_UNROLL for (int n = 0; n < kOwn; ++n) {
+    const aa_i32 own = aa_row_at(place[n], position[n], a).sequence;
     if (own == AA_NO_SEQUENCE) continue;
     if (own > now) next = aa_smaller(next, own);
     biggest = aa_larger(biggest, own);
@@ -100,9 +104,9 @@ AA_FN aa_pass aa_next_pass(aa_i32 now, aa_i64 token, AA_IN(aa_i32) sequence, AA_
   pass.sequence = aa_warp_smallest(next);
   pass.last = pass.sequence >= -aa_warp_smallest(-biggest);
   aa_i32 first = AA_NO_SEQUENCE, end = 0, all_first = 0, all_end = AA_NO_SEQUENCE;
-  AA_PRAGMA_NO_UNROLL for (aa_i32 i = AA_LANE; i < AA_HOPPER_ROWS; i += 32) {
-    if (token + i >= a.tokens) continue;  // not stored: what it sees does not matter
-    const aa_row row = aa_row_of(token + i, sequence, positions, a);
+  AA_PRAGMA_UNROLL for (int n = 0; n < kOwn; ++n) {
+    if (token + AA_LANE + 32 * n >= a.tokens) continue;  // not stored: what it sees does not matter
+    const aa_row row = aa_row_at(place[n], position[n], a);
     const bool in_pass = row.sequence == pass.sequence && row.sequence != AA_NO_SEQUENCE;
     all_end = aa_smaller(all_end, in_pass ? row.end : 0);
     if (!in_pass) continue;
@@ -326,6 +330,38 @@ AA_FN void aa_add_not_finite(float (&sums)[aa_hopper_shape<kSize>::kSums], AA_IN
   }
 }
 
+// 64 rows of queries from `token` on to a warpgroup's part of a panel, rounded; zeros for rows beyond the tokens. All loads are on
+// their way before the first is used: one after the other they would take as long as several tiles, with nothing to multiply.
+template <int kSize>
+AA_FN void aa_bring_queries(aa_u8* own_queries, AA_IN(void) q, aa_i64 token, aa_i64 head, const aa_tuned_attention& a) {
+  using Shape = aa_hopper_shape<kSize>;
+  constexpr int kApart = AA_GROUP_THREADS / Shape::kChunks, kLoads = 64 / kApart;  // a thread's rows
+  const aa_i32 id = AA_LOCAL_ID % AA_GROUP_THREADS, row0 = id / Shape::kChunks, chunk = id % Shape::kChunks;
+  const aa_i64 rows = a.tokens - token;  // may be none
+  const aa_i64 column = head * a.q_stride[1] + 8 * chunk;
+  aa_i64 at[kLoads];
+  AA_PRAGMA_UNROLL for (int n = 0; n < kLoads; ++n) {
+    const aa_i64 row = token + row0 + n * kApart;
+    at[n] = (row < a.tokens ? row : a.tokens - 1) * a.q_stride[0] + column;
+  }
+  aa_u32x4 eight[kLoads];
+  if (a.q_dtype == AA_F32) {
+    aa_u32x4 low[kLoads], high[kLoads];
+    AA_PRAGMA_UNROLL for (int n = 0; n < kLoads; ++n) {
+      low[n] = aa_load16(q, at[n] * 4);
+      high[n] = aa_load16(q, at[n] * 4 + 16);
+    }
+    AA_PRAGMA_UNROLL for (int n = 0; n < kLoads; ++n) eight[n] = aa_rounded_chunk(low[n], high[n]);
+  } else {
+    AA_PRAGMA_UNROLL for (int n = 0; n < kLoads; ++n) eight[n] = aa_load16(q, at[n] * 2);
+  }
+  AA_PRAGMA_UNROLL for (int n = 0; n < kLoads; ++n) {
+    const aa_i32 row = row0 + n * kApart;
+    if (row >= rows) eight[n] = {0, 0, 0, 0};
+    *(aa_u32x4*)(own_queries + aa_panel_chunk(row, chunk, Shape::kQueryPanel)) = eight[n];
+  }
+}
+
 template <int kSize>
 AA_FN void aa_multiply(AA_OUT(void) out, AA_IN(void) q, AA_IN(void) v, AA_IN(aa_i32) sequence, AA_IN(aa_i32) positions,
                        const aa_tuned_attention& a, const aa_hopper_local& local) {
@@ -348,22 +384,20 @@ AA_FN void aa_multiply(AA_OUT(void) out, AA_IN(void) q, AA_IN(void) v, AA_IN(aa_
     const aa_i64 head = aa_work_head(work, a), kv_head = head / a.heads_per_kv;
     const aa_i64 token = aa_work_token(work, a) + group * 64;  // of the warpgroup's first row
 
-    // Queries, rounded; zeros for rows beyond the tokens.
-    for (aa_i32 i = AA_LOCAL_ID % AA_GROUP_THREADS; i < 64 * Shape::kChunks; i += AA_GROUP_THREADS) {
-      const aa_i32 row = i / Shape::kChunks, chunk = i % Shape::kChunks;
-      aa_u32x4 eight = {0, 0, 0, 0};
-      if (token + row < a.tokens) {
-        eight = aa_query_chunk(q, (token + row) * a.q_stride[0] + head * a.q_stride[1] + 8 * chunk, a.q_dtype);
-      }
-      *(aa_u32x4*)(own_queries + aa_panel_chunk(row, chunk, Shape::kQueryPanel)) = eight;
+    const aa_i32 row0 = warp % 4 * 16 + lane / 4;
+    aa_i32 row_sequence[2], row_position[2];
+    AA_PRAGMA_UNROLL for (int half = 0; half < 2; ++half) {
+      const aa_i64 own = token + row0 + 8 * half;
+      row_sequence[half] = own < a.tokens ? sequence[own * a.sequence_stride] : -1;
+      row_position[half] = own < a.tokens ? positions[own * a.position_stride] : 0;
     }
+    aa_bring_queries<kSize>(own_queries, q, token, head, a);
     aa_matrix_fence();
     aa_some_sync(AA_OWN(group), AA_GROUP_THREADS);
 
-    const aa_i32 row0 = warp % 4 * 16 + lane / 4;
     aa_state state;
     AA_PRAGMA_UNROLL for (int half = 0; half < 2; ++half) {
-      state.row[half] = aa_row_of(token + row0 + 8 * half, sequence, positions, a);
+      state.row[half] = aa_row_at(row_sequence[half], row_position[half], a);
       state.largest[half] = AA_MINUS_INFINITY;
       state.total[half] = 0.0f;
     }

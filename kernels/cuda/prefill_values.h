@@ -30,16 +30,19 @@ AA_FN aa_u32 aa_only_finite(aa_u32 word) {
   return word & (((bad & 0x8000u) ? 0u : 0xffffu) | ((bad & 0x80000000u) ? 0u : 0xffff0000u));
 }
 
-// Eight elements of a query, from element `at` on, rounded.
-AA_FN aa_u32x4 aa_query_chunk(AA_IN(void) q, aa_i64 at, aa_i32 dtype) {
-  if (dtype != AA_F32) return aa_load16(q, at * 2);
-  const aa_u32x4 low = aa_load16(q, at * 4), high = aa_load16(q, at * 4 + 16);
+// Eight fp32 elements, rounded.
+AA_FN aa_u32x4 aa_rounded_chunk(aa_u32x4 low, aa_u32x4 high) {
   aa_u32x4 eight;
   eight.x = AA_PACK_W(aa_float(low.x), aa_float(low.y));
   eight.y = AA_PACK_W(aa_float(low.z), aa_float(low.w));
   eight.z = AA_PACK_W(aa_float(high.x), aa_float(high.y));
   eight.w = AA_PACK_W(aa_float(high.z), aa_float(high.w));
   return eight;
+}
+// Eight elements of a query, from element `at` on, rounded.
+AA_FN aa_u32x4 aa_query_chunk(AA_IN(void) q, aa_i64 at, aa_i32 dtype) {
+  if (dtype != AA_F32) return aa_load16(q, at * 2);
+  return aa_rounded_chunk(aa_load16(q, at * 4), aa_load16(q, at * 4 + 16));
 }
 
 #endif

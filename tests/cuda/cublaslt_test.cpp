@@ -124,6 +124,14 @@ class Products {
 
 // ---- results ---------------------------------------------------------------------------------------------------------
 
+// The lines of the file of measured choices; the first is its header.
+std::vector<std::string> choice_lines() {
+  std::vector<std::string> lines;
+  std::ifstream file(cuda::product_choice_file());
+  for (std::string line; std::getline(file, line);) lines.push_back(line);
+  return lines;
+}
+
 TEST_F(CublasLtTest, Linear) {
   const Simulated child = simulated(with(), [] {
     Products p;
@@ -268,6 +276,29 @@ TEST_F(CublasLtTest, GatedLinear) {
   EXPECT_EQ(child.calls("cublasLtMatmul"), 2 * 4 + 4);
 }
 
+// A batch of two that is large enough to be measured is compared with its products one by one: all three ways give the same.
+TEST_F(CublasLtTest, GateAndUpRunAsWhatTakesLessTime) {
+  const Simulated child = simulated(with(), [] {
+    Products p;
+    const Products::Matrix x = p.make({128, 256}, DType::BF16), gate = p.make({512, 256}, DType::BF16),
+                           up = p.make({512, 256}, DType::BF16);
+    std::vector<double> left = Products::product(x, gate), right = Products::product(x, up);
+    for (size_t i = 0; i < left.size(); ++i) left[i] = std::max(left[i], 0.0) * right[i];
+    for (int i = 0; i < 3; ++i) {
+      const Tensor out = p.empty({128, 512}, DType::BF16);
+      p.ops().gated_linear(out, x.tensor, gate.tensor, up.tensor, ops::Activation::Relu);
+      Products::expect_close(out, left, 1e-3);
+      EXPECT_EQ(choice_lines().size(), i == 0 ? 2u : 3u);
+    }
+    EXPECT_SAYS(choice_lines()[2], "float32 | m 128 n 512 k 256");
+    EXPECT_SAYS(choice_lines()[1], "float32 batch 2 | m 128 n 512 k 256");
+  });
+  child.clean();
+  // Each of three proposals twice, for the batch and for one product; the batch; both products; what took less time.
+  EXPECT_GE(child.calls("cublasLtMatmul"), 2 * 3 * 2 + 1 + 2 + 1);
+  EXPECT_LE(child.calls("cublasLtMatmul"), 2 * 3 * 2 + 1 + 2 + 2);
+}
+
 // On a small device the intermediate results of gate and up take at most 64 MiB: 8192 rows are computed in pieces of 1024
 // columns. The first piece is large enough to be measured: each of two proposals runs twice.
 TEST_F(CublasLtTest, GatedLinearInPieces) {
@@ -399,13 +430,6 @@ TEST_F(CublasLtTest, OfTwoVersionsTheDriversIsTaken) {
 
 // Multiply-adds enough to be worth a choice.
 void large(Products& p, int64_t m = 128) { p.run(m, 512, 256, DType::BF16, DType::F32); }
-
-std::vector<std::string> choice_lines() {
-  std::vector<std::string> lines;
-  std::ifstream file(cuda::product_choice_file());
-  for (std::string line; std::getline(file, line);) lines.push_back(line);
-  return lines;
-}
 
 TEST_F(CublasLtTest, ALargeProductIsMeasuredOnce) {
   const Simulated child = simulated(with(), [] {

@@ -157,7 +157,7 @@ class LibraryProducts final : public OpGroup {
 
   // Two products of one x by weights of the same shape, as one: each alone has too few tiles to fill a large device. Nothing
   // where the library does not take them together. `first` is the one of lower addresses.
-  std::optional<ProductProblem> both(const Part& first, const Part& second) {
+  std::optional<ProductProblem> both(const Part& first, const Part& second, Stream& stream) {
     if (is_there(first.bias) || is_there(second.bias) || is_there(first.residual) || is_there(second.residual))
       return {};
     ProductProblem p = first.problem();
@@ -170,7 +170,7 @@ class LibraryProducts final : public OpGroup {
     };
     p.batch = 2;
     if (!apart(first.w, second.w, p.w_batch_step) || !apart(first.out, second.out, p.out_batch_step)) return {};
-    if (!engine_.supports(p)) return {};
+    if (!engine_.supports(p) || !engine_.pays_together(p, first.problem(), stream)) return {};
     return p;
   }
 
@@ -179,7 +179,7 @@ class LibraryProducts final : public OpGroup {
     const auto part = [&](uint32_t i) { return Part{t[i], t[0], t[i + 1], t[i + 2], none_}; };
     for (uint32_t i = 1; i < call.tensor_count; i += 3) {
       if (i + 3 < call.tensor_count) {
-        if (const auto problem = both(part(i), part(i + 3))) {
+        if (const auto problem = both(part(i), part(i + 3), stream)) {
           const auto engine = engine_.lock();
           char* memory = scratch(aligned(engine_.scratch_bytes(*problem, false, stream)), 0, stream);
           engine_.run(*problem, {t[0].data, t[i + 1].data, nullptr, nullptr, t[i].data}, memory, stream);
@@ -264,14 +264,15 @@ class LibraryProducts final : public OpGroup {
   }
 
   // Both products of a piece as one, if the library takes them together: the one whose weights have the lower address first.
-  std::optional<ProductProblem> both_gated(ProductProblem problem, const void* low, const void* high,
-                                           size_t out_bytes) {
+  std::optional<ProductProblem> both_gated(const ProductProblem& alone, const void* low, const void* high,
+                                           size_t out_bytes, Stream& stream) {
+    ProductProblem problem = alone;
     const auto bytes = static_cast<int64_t>(reinterpret_cast<uintptr_t>(high) - reinterpret_cast<uintptr_t>(low));
     problem.batch = 2;
     problem.w_batch_step = bytes / size_of(problem.in);
     problem.out_batch_step = static_cast<int64_t>(out_bytes) / size_of(problem.out);
     if (bytes % batch_unit != 0 || problem.w_batch_step < (problem.n - 1) * problem.w_step + problem.k) return {};
-    if (!engine_.supports(problem)) return {};
+    if (!engine_.supports(problem) || !engine_.pays_together(problem, alone, stream)) return {};
     return problem;
   }
 
@@ -311,7 +312,8 @@ class LibraryProducts final : public OpGroup {
       std::optional<ProductProblem> together;
       const bool up_first = reinterpret_cast<uintptr_t>(w_up) < reinterpret_cast<uintptr_t>(w_gate);
       if (!pieces.gate_in_out && problems[0] == problems[1]) {
-        together = both_gated(problems[0], up_first ? w_up : w_gate, up_first ? w_gate : w_up, pieces.bytes(rows));
+        together =
+            both_gated(problems[0], up_first ? w_up : w_gate, up_first ? w_gate : w_up, pieces.bytes(rows), stream);
       }
       size_t library_bytes = 0;
       for (const ProductProblem& problem :

@@ -91,6 +91,7 @@ struct ProductEngine::Plan {
   LtLayout x = nullptr, w = nullptr, out = nullptr;
   std::vector<LtHeuristic> candidates;  // the first runs until one is chosen; empty: the library has none
   bool settled = false;                 // candidates[0] was chosen
+  double microseconds = 0;              // that it took when it was; 0: not measured
 };
 
 ProductEngine::ProductEngine(DeviceState& device) : device_(device) {}
@@ -242,6 +243,7 @@ std::unique_ptr<ProductEngine::Plan> ProductEngine::make_plan(const ProductProbl
   }
   // An algorithm chosen for another M of the same kind may not support this one; the first proposal does.
   plan->settled = true;
+  plan->microseconds = remembered->second.microseconds;
   const LtAlgorithm& algorithm = remembered->second.algorithm;
   const auto same = std::find_if(plan->candidates.begin(), plan->candidates.end(), [&](const LtHeuristic& candidate) {
     return std::memcmp(&candidate.algorithm, &algorithm, sizeof(algorithm)) == 0;
@@ -270,6 +272,15 @@ bool ProductEngine::supports(const ProductProblem& problem) {
 bool ProductEngine::will_measure(const Plan& plan, Stream& stream) const {
   return !plan.settled && plan.candidates.size() > 1 && multiply_adds(plan.problem) >= large_product &&
          !stream.capturing();
+}
+
+bool ProductEngine::pays_together(const ProductProblem& together, const ProductProblem& alone, Stream& stream) {
+  const std::lock_guard lock(mutex_);
+  const double as_batch = plan(together).microseconds;
+  const Plan& single = plan(alone);
+  if (as_batch == 0) return true;
+  if (single.microseconds == 0) return !will_measure(single, stream);
+  return as_batch <= 2 * single.microseconds;
 }
 
 size_t ProductEngine::scratch_bytes(const ProductProblem& problem, bool in_place, Stream& stream) {
@@ -323,6 +334,7 @@ void ProductEngine::measure(Plan& plan, const ProductOperands& operands, void* s
   const ProductChoice choice{best->algorithm, best->workspace, best_time};
   log_debug(device_.label() + ": " + key + ": proposal " + std::to_string(best - plan.candidates.data() + 1) + " of " +
             std::to_string(plan.candidates.size()) + " takes " + std::to_string(best_time) + " us");
+  plan.microseconds = best_time;
   std::swap(plan.candidates[static_cast<size_t>(best - plan.candidates.data())], plan.candidates.front());
   choices_[key] = choice;
   store_product_choice(key, choice);

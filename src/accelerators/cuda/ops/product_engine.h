@@ -69,6 +69,10 @@ class ProductEngine {
   // Enqueues a product that supports() accepts. `scratch` is memory of this stream, aligned to 256, of that many bytes.
   void run(const ProductProblem& problem, const ProductOperands& operands, void* scratch, Stream& stream);
 
+  // Returns whether two products that `together` runs as a batch of two should run so, rather than as `alone` twice: as a batch until
+  // that was measured, then alone until that was, then as what took less time.
+  bool pays_together(const ProductProblem& together, const ProductProblem& alone, Stream& stream);
+
   // Returns the number of kinds that this object has measured.
   int measurements() const noexcept { return measurements_; }
 

@@ -105,11 +105,15 @@ AA_TUNED_KERNEL(cache_write_rows, AA_WRITE_THREADS, 2)
   }
   if (id < AA_WRITE_TOKENS) again[id] = 0;
   AA_BARRIER();
+  aa_u32 hits = 0;  // in a register, so that the loads of several rounds are on their way at once
   for (aa_i32 later = t0 + 1 + id; later < tokens; later += AA_WRITE_THREADS) {
     const aa_i32 later_b = sequence[later * sequence_step], later_slot = positions[later * position_step];
     AA_PRAGMA_UNROLL for (aa_i32 n = 0; n < AA_WRITE_TOKENS; ++n) {
-      if (later > t0 + n && later_b == b[n] && later_slot == slot[n]) again[n] = 1;
+      hits |= (aa_u32)((later > t0 + n) & (later_b == b[n]) & (later_slot == slot[n])) << n;
     }
+  }
+  AA_PRAGMA_UNROLL for (aa_i32 n = 0; n < AA_WRITE_TOKENS; ++n) {
+    if (hits & (1u << n)) again[n] = 1;
   }
   AA_BARRIER();
   bool written[AA_WRITE_TOKENS];

@@ -267,7 +267,6 @@ void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>
     rates.push_back(1e9 * values.back() / operations * static_cast<double>(length));
   };
   if (by_products) {
-    prefill();
     for (int i = 0; i < options.runs; ++i) run();
     flops.ceiling = 1e-9 * measure_ceiling(AA_CEILING_PRODUCT_BF16, options);
   } else {

@@ -33,7 +33,12 @@ expect_story 'no_peer'
 
 # No compiler: what was compiled before still serves; without that, nvcc compiles where the machine has it, or there is one
 # error that says what was looked for.
+toolkit=${CUDA_HOME-}
+CUDA_HOME=$folder/no_toolkit
+export CUDA_HOME
 expect_story 'hide:nvrtcCreateProgram'
+unset CUDA_HOME
+[ -z "$toolkit" ] || export CUDA_HOME="$toolkit"
 kept=$ANYACCEL_CACHE_DIR
 ANYACCEL_CACHE_DIR=$folder/empty
 export ANYACCEL_CACHE_DIR

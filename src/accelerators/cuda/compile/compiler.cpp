@@ -3,14 +3,18 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "accelerators/compiler_program/build_folder.h"
 #include "accelerators/cuda/compile/nvcc.h"
 #include "accelerators/cuda/compile/rtc.h"
 #include "accelerators/cuda/libraries/loading.h"
 #include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "base/files/cache_dir.h"
 #include "base/process/subprocess.h"
 
 namespace anyaccel::cuda {
@@ -20,6 +24,7 @@ namespace {
 struct Choice {
   const RuntimeCompiler* library = nullptr;  // null: nvcc
   std::string nvcc;
+  std::string missing;  // why there is no compiler; empty if there is one
   std::string target;  // "sm_90"; "compute_120" where the compiler is older than the device; "gfx942"
   bool ptx = false;
 };
@@ -55,11 +60,10 @@ Choice choose(const DeviceFacts& facts) {
   try {
     choice.nvcc = nvcc();
   } catch (const Error& error) {
-    throw abi::Failure(AA_UNAVAILABLE,
-                       "kernels cannot be compiled: no NVRTC (" + tried + ") and no nvcc (" + error.what() +
-                           "); install NVRTC of the driver's CUDA version (Debian and NVIDIA: cuda-nvrtc; pip: "
-                           "nvidia-cuda-nvrtc, with its folder in " +
-                           library_path_variable + ")");
+    choice.missing = "kernels cannot be compiled: no NVRTC (" + tried + ") and no nvcc (" + error.what() +
+                     "); install NVRTC of the driver's CUDA version (Debian and NVIDIA: cuda-nvrtc; pip: "
+                     "nvidia-cuda-nvrtc, with its folder in " +
+                     library_path_variable + ")";
   }
   return choice;
 }
@@ -75,6 +79,26 @@ std::string nvcc_identity(const std::string& file) {
     while (!said.empty() && said.back() == '\n') said.pop_back();
     identity = "nvcc " + said.substr(said.rfind('\n') + 1);  // "Build cuda_13.0.r13.0/compiler.36260728_0"
   }
+  return identity;
+}
+
+// Kernels that were compiled before serve without a compiler. They are found by its identity, so that of the last one is kept.
+std::string identity_of(const Choice& choice) {
+  constexpr size_t most_bytes = 4096;
+  const std::filesystem::path cache = cache_directory();
+  const std::filesystem::path file = cache.empty() ? cache : cache / "compilers" / choice.target;
+  const std::optional<std::string> kept = cache.empty() ? std::nullopt : read_cache_file(file, most_bytes);
+  if (!choice.missing.empty()) {
+    if (!kept) throw abi::Failure(AA_UNAVAILABLE, choice.missing);
+    static std::once_flag told;
+    std::call_once(told, [&] {
+      log_warning("cuda: only kernels that " + *kept + " compiled before can run: " + choice.missing);
+    });
+    return *kept;
+  }
+  const std::string identity = choice.library ? choice.library->identity() : nvcc_identity(choice.nvcc);
+  // Without it only later processes that find no compiler are worse off, so a failure is not reported.
+  if (!cache.empty() && kept != identity) write_cache_file(file, identity);
   return identity;
 }
 
@@ -108,7 +132,7 @@ abi::CompileOutput compile_by_nvcc(const Choice& choice, const std::string& name
 
 std::string compiler_fingerprint(const DeviceFacts& facts) {
   const Choice choice = choose(facts);
-  return (choice.library ? choice.library->identity() : nvcc_identity(choice.nvcc)) + " " + choice.target;
+  return identity_of(choice) + " " + choice.target;
 }
 
 bool compiles_own_features(const DeviceFacts& facts) {
@@ -116,7 +140,7 @@ bool compiles_own_features(const DeviceFacts& facts) {
   const Choice choice = choose(facts);
   if (choice.ptx) return false;
   // "nvrtc 12.8 (...)", "nvcc Build cuda_12.8.r12.8/...".
-  const std::string identity = choice.library ? choice.library->identity() : nvcc_identity(choice.nvcc);
+  const std::string identity = identity_of(choice);
   const size_t number = identity.find_first_of("0123456789");
   return number != std::string::npos && std::atoi(identity.c_str() + number) >= 12;
 }
@@ -124,6 +148,7 @@ bool compiles_own_features(const DeviceFacts& facts) {
 abi::CompileOutput compile(const DeviceFacts& facts, const std::string& name, const std::string& source,
                            std::span<const std::string> options) {
   const Choice choice = choose(facts);
+  if (!choice.missing.empty()) throw abi::Failure(AA_UNAVAILABLE, choice.missing);
   const bool hip = !facts.arch.starts_with("sm_");
   std::vector<std::string> all;
   // A caller may want features of one architecture only ("sm_90a").

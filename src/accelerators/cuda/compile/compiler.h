@@ -9,8 +9,8 @@
 
 namespace anyaccel::cuda {
 
-// A line that changes with compiler, version and architecture ("nvrtc 13.0 sm_90"). Throws AA_UNAVAILABLE, saying what was
-// looked for and where, when there is no compiler.
+// A line that changes with compiler, version and architecture ("nvrtc 13.0 sm_90"). Where there is no compiler, that of the last
+// one whose kernels may be in the cache folder; throws AA_UNAVAILABLE, saying what was looked for and where, if there was none.
 std::string compiler_fingerprint(const DeviceFacts& facts);
 
 // Returns whether the compiler takes "--gpu-architecture=sm_90a": the features that only the device's own architecture has, known
@@ -18,7 +18,7 @@ std::string compiler_fingerprint(const DeviceFacts& facts);
 bool compiles_own_features(const DeviceFacts& facts);
 
 // Compiles for the device's architecture. `options` as NVRTC takes them. A compile error is a result with succeeded false.
-// Thread-safe. Throws AA_UNAVAILABLE as above.
+// Thread-safe. Throws AA_UNAVAILABLE where there is no compiler.
 abi::CompileOutput compile(const DeviceFacts& facts, const std::string& name, const std::string& source,
                            std::span<const std::string> options);
 

@@ -25,7 +25,7 @@ struct Choice {
   const RuntimeCompiler* library = nullptr;  // null: nvcc
   std::string nvcc;
   std::string missing;  // why there is no compiler; empty if there is one
-  std::string target;  // "sm_90"; "compute_120" where the compiler is older than the device; "gfx942"
+  std::string target;   // "sm_90"; "compute_120" where the compiler is older than the device; "gfx942"
   bool ptx = false;
 };
 
@@ -91,9 +91,8 @@ std::string identity_of(const Choice& choice) {
   if (!choice.missing.empty()) {
     if (!kept) throw abi::Failure(AA_UNAVAILABLE, choice.missing);
     static std::once_flag told;
-    std::call_once(told, [&] {
-      log_warning("cuda: only kernels that " + *kept + " compiled before can run: " + choice.missing);
-    });
+    std::call_once(
+        told, [&] { log_warning("cuda: only kernels that " + *kept + " compiled before can run: " + choice.missing); });
     return *kept;
   }
   const std::string identity = choice.library ? choice.library->identity() : nvcc_identity(choice.nvcc);

@@ -1,5 +1,5 @@
-// "rope" and "cache_write" of anyaccel/abi/ops.h, which overlap with the kernels before and after them. For a few tokens their own
-// work takes less time than a launch that waits for its predecessor; for many, memory is what counts.
+// "rope", "cache_write" and "quantized_cache_write" of anyaccel/abi/ops.h, which overlap with the kernels before and after them. For
+// a few tokens their own work takes less time than a launch that waits for its predecessor; for many, memory is what counts.
 #include "dialect.h"
 #include "warp.h"
 
@@ -138,3 +138,50 @@ AA_TUNED_KERNEL(cache_write_rows, AA_WRITE_THREADS, 2)
   }
 }
 AA_REGISTER_TUNED(cache_write_rows, AA_WRITE_THREADS)
+
+// Writes k and v into caches [B,Hk,S,C] of AA_CACHE_Q8_0 (`blocks`: 34 bytes for 32 values) or AA_CACHE_F8_E4M3, as
+// cache_write_tuned does. A warp has a block of 32 values; blocks of keys, then those of values. k_slots and v_slots count bytes.
+AA_TUNED_KERNEL(quantized_cache_write_tuned, AA_POSITION_THREADS, 4)
+(AA_OUT(void) k_cache, aa_head_slots k_slots, AA_OUT(void) v_cache, aa_head_slots v_slots, AA_IN(void) k,
+ aa_head_slots k_tokens, AA_IN(void) v, aa_head_slots v_tokens, AA_IN(aa_i32) sequence, aa_i64 sequence_step,
+ AA_IN(aa_i32) positions, aa_i64 position_step, aa_i32 tokens, aa_i32 heads, aa_i32 head_size, aa_i64 sequences,
+ aa_i64 slots, aa_i32 blocks) {
+  aa_grid_launch_next();
+  aa_grid_wait();
+  const aa_i64 t = AA_GROUP_ID(1);
+  const aa_i32 of_head = head_size / 32, lane = AA_LANE;
+  const aa_i32 i = (aa_i32)AA_GROUP_ID(0) * (AA_POSITION_THREADS / 32) + AA_WARP;
+  if (i >= 2 * heads * of_head) return;
+  const bool is_key = i < heads * of_head;
+  const aa_i32 mine = is_key ? i : i - heads * of_head, head = mine / of_head, block = mine % of_head;
+  const aa_i32 b = sequence[t * sequence_step], slot = positions[t * position_step];
+  float again = 0.0f;
+  AA_PRAGMA_NO_UNROLL for (aa_i64 later = t + 1 + lane; later < tokens; later += 32) {
+    if (sequence[later * sequence_step] == b && positions[later * position_step] == slot) again = 1.0f;
+  }
+  if (aa_warp_max(again) > 0.0f || b < 0 || b >= sequences || slot < 0 || slot >= slots) return;
+  const aa_head_slots from = is_key ? k_tokens : v_tokens, to = is_key ? k_slots : v_slots;
+  const float x = aa_load(is_key ? k : v, from.dtype, t * from.outer + head * from.head + (32 * block + lane) * from.inner);
+  AA_OUT(void) cache = is_key ? k_cache : v_cache;
+  const aa_i64 row = b * to.outer + slot * to.slot + head * to.head;
+  if (!blocks) {
+    const bool finite = (aa_bits(x) & AA_INFINITY_BITS) != AA_INFINITY_BITS;
+    AA_AS_OUT(aa_u8, cache)[row + 32 * block + lane] =
+        finite ? aa_to_f8(aa_fmax(-448.0f, aa_fmin(448.0f, x)), AA_F8_E4M3) : (aa_u8)0x7f;
+    return;
+  }
+  aa_u32 largest = aa_bits(x) & 0x7fffffffu;
+  AA_PRAGMA_UNROLL for (aa_i32 d = 16; d > 0; d /= 2) {
+    const aa_u32 other = aa_shuffle_xor_u32(largest, d);
+    largest = other > largest ? other : largest;
+  }
+  const aa_i64 at = row + 34 * block;
+  // The largest scale that is rounded to a finite half.
+  const bool finite = largest < AA_INFINITY_BITS && aa_float(largest) < 127.0f * 65520.0f;
+  const aa_u16 half = finite ? (aa_u16)aa_pack_f16(aa_float(largest) / 127.0f, 0.0f) : (aa_u16)0x7e00;
+  const float scale = finite ? aa_unpack_f16(half) : 0.0f;
+  const float number = scale > 0.0f ? aa_rint(x / scale) : 0.0f;
+  AA_AS_OUT(aa_i8, cache)[at + 2 + lane] = (aa_i8)aa_fmax(-127.0f, aa_fmin(127.0f, number));
+  if (lane == 0) AA_AS_OUT(aa_u16, cache)[at / 2] = half;
+}
+AA_REGISTER_TUNED(quantized_cache_write_tuned, AA_POSITION_THREADS)

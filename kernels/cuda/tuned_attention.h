@@ -13,7 +13,7 @@ typedef struct aa_tuned_attention {
   aa_i64 size; /* D */
   aa_i64 q_stride[3];   /* token, head, element */
   aa_i64 out_stride[3]; /* token, head, element */
-  aa_i64 k_stride[3];   /* sequence, head, slot */
+  aa_i64 k_stride[3];   /* sequence, head, slot; of caches in bytes rows follow one another */
   aa_i64 v_stride[3];
   aa_i64 sequence_stride;
   aa_i64 position_stride;
@@ -35,8 +35,25 @@ typedef struct aa_tuned_attention {
 #define AA_DECODE_MAX_SPLITS 64
 #define AA_DECODE_TILE 16
 #define AA_DECODE_LEAST_TILES 8
+// Slots of a block whose keys and values are fetched into the second-level cache before the kernels before have ended.
+#define AA_DECODE_EARLY_SLOTS 256
 // Floats that one split leaves for the block that adds them up: maxima, totals, sums.
 #define AA_DECODE_PARTIAL(heads, size) (((heads) * ((size) + 2) + 15) / 16 * 16)
+
+// Caches in bytes come to shared memory: the bytes of a tile's keys, or values, in blocks of Q8_0 (where they lie as in memory, from
+// the multiple of 16 bytes before them on) or as floats of 8 bits (rows 16 bytes apart); tiles under way of a warp; and the
+// bytes of dynamic shared memory, which serve the sums of the warps at the end. Of heads up to 128, a multiprocessor runs so many
+// blocks: decoding takes more instructions than eight warps issue while memory delivers.
+#define AA_BYTES_BLOCKS(size) ((size) <= 128 ? 2 : 1)
+#define AA_BYTES_TILE(size, blocks) \
+  ((blocks) ? AA_DECODE_TILE * ((size) / 32 * 34) + 16 : AA_DECODE_TILE * ((size) + 16))
+#define AA_BYTES_RING 2
+#define AA_BYTES_RING_BYTES(size, blocks, ring) \
+  (AA_DECODE_ATTENTION_THREADS / 32 * 2 * (ring) * AA_BYTES_TILE(size, blocks))
+#define AA_BYTES_SLAB (AA_DECODE_ATTENTION_THREADS / 32 * AA_DECODE_HEADS * (128 + 4) * 4)
+#define AA_BYTES_LOCAL(size, blocks, ring)                                                                            \
+  (AA_BYTES_RING_BYTES(size, blocks, ring) > AA_BYTES_SLAB ? AA_BYTES_RING_BYTES(size, blocks, ring) \
+                                                                   : AA_BYTES_SLAB)
 
 // prefill_attention: threads of a block, rows (queries) and slots of its tiles, and bytes of dynamic shared memory.
 #define AA_PREFILL_THREADS 128

@@ -100,6 +100,12 @@ AA_FN void aa_async_copy16(void* local, const void* p, aa_i64 bytes, bool there)
                "r"(there ? 16 : 0)
                : "memory");
 }
+// The first `count` of 16 bytes, 0 to 16, and zeros for the others, which are not read.
+AA_FN void aa_async_copy_part(void* local, const void* p, aa_i64 bytes, aa_i32 count) {
+  const aa_u32 to = (aa_u32)__cvta_generic_to_shared(local);
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to), "l"((const char*)p + bytes), "r"(count)
+               : "memory");
+}
 // The same for data that is read once: it leaves the second-level cache first. `policy`: aa_read_once().
 AA_FN aa_u64 aa_read_once() {
   aa_u64 policy;
@@ -160,6 +166,35 @@ AA_FN aa_u32 aa_pack_f16(float low, float high) {
 AA_FN float aa_unpack_f16(aa_u16 bits) {
   float v;
   asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(bits));
+  return v;
+}
+
+// Bytes of a pair of words, by the four digits of `which` from the lowest on: 0 to 3 of a, 4 to 7 of b.
+AA_FN aa_u32 aa_bytes_of(aa_u32 a, aa_u32 b, aa_u32 which) { return __byte_perm(a, b, which); }
+// Two numbers of 16 bits less two others, where that is exact.
+AA_FN aa_u32 aa_subtract_bf16(aa_u32 a, aa_u32 b) {
+  aa_u32 v;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(v) : "r"(b), "r"(0xbf80bf80u), "r"(a));
+  return v;
+}
+AA_FN aa_u32 aa_subtract_f16(aa_u32 a, aa_u32 b) {
+  aa_u32 v;
+  asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"(a), "r"(b));
+  return v;
+}
+// The two floats E4M3 in the lower half of a word (or its upper one) as f16, exactly.
+AA_FN aa_u32 aa_e4m3_as_f16(aa_u32 word, bool upper) {
+  const aa_u32 two = upper ? word >> 16 : word & 0xffffu;
+  aa_u32 v;
+#if __CUDA_ARCH__ >= 890
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(v) : "h"((aa_u16)two));
+#else
+  // Exponents have a bias of 15 instead of 7.
+  const aa_u32 wide = __byte_perm(two, 0u, 0x1404u);
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(v) : "r"((wide & 0x80008000u) | ((wide & 0x7f007f00u) >> 1)), "r"(0x5c005c00u));
+  if ((two & 0x7fu) == 0x7fu) v = (v & 0xffff0000u) | 0x7fffu;
+  if ((two & 0x7f00u) == 0x7f00u) v = (v & 0xffffu) | 0x7fff0000u;
+#endif
   return v;
 }
 

@@ -61,6 +61,12 @@ AA_FN void aa_async_copy16(void* local, const Pointer& p, aa_i64 bytes, bool the
   static const char zeros[16] = {};
   ::sim::GroupRunner::current().async_copy16(local, there ? p.touch(bytes, 16, 16) : zeros);
 }
+template <class Pointer>
+AA_FN void aa_async_copy_part(void* local, const Pointer& p, aa_i64 bytes, aa_i32 count) {
+  char all[16] = {};
+  if (count > 0) std::memcpy(all, p.touch(bytes, count, 1), static_cast<std::size_t>(count));
+  ::sim::GroupRunner::current().async_copy16(local, all);
+}
 AA_FN aa_u64 aa_read_once() { return 0; }
 template <class Pointer>
 AA_FN void aa_async_copy16_once(void* local, const Pointer& p, aa_i64 bytes, bool there, aa_u64) {
@@ -83,6 +89,34 @@ AA_FN aa_u32 aa_pack_f16(float low, float high) {
   return static_cast<aa_u32>(::sim::f16_from_float(low)) | static_cast<aa_u32>(::sim::f16_from_float(high)) << 16;
 }
 AA_FN float aa_unpack_f16(aa_u16 bits) { return ::sim::float_from_f16(bits); }
+
+AA_FN aa_u32 aa_bytes_of(aa_u32 a, aa_u32 b, aa_u32 which) {
+  const aa_u64 all = static_cast<aa_u64>(b) << 32 | a;
+  aa_u32 v = 0;
+  for (int i = 0; i < 4; ++i) v |= static_cast<aa_u32>(all >> (8 * ((which >> (4 * i)) & 7u)) & 0xffu) << (8 * i);
+  return v;
+}
+AA_FN aa_u32 aa_subtract_bf16(aa_u32 a, aa_u32 b) {
+  const float low = aa_float(a << 16) - aa_float(b << 16), high = aa_float(a & 0xffff0000u) - aa_float(b & 0xffff0000u);
+  return aa_pack_bf16(low, high);
+}
+AA_FN aa_u32 aa_subtract_f16(aa_u32 a, aa_u32 b) {
+  const auto half = [](aa_u32 v, int place) {
+    return ::sim::float_from_f16(static_cast<std::uint16_t>(v >> (16 * place)));
+  };
+  return aa_pack_f16(half(a, 0) - half(b, 0), half(a, 1) - half(b, 1));
+}
+AA_FN aa_u32 aa_e4m3_as_f16(aa_u32 word, bool upper) {
+  aa_u32 v = 0;
+  for (int i = 0; i < 2; ++i) {
+    const aa_u32 code = (word >> (upper ? 16 : 0) >> (8 * i)) & 0xffu, magnitude = code & 0x7fu;
+    const float size =
+        magnitude >= 8 ? aa_float((magnitude << 20) + (120u << 23)) : static_cast<float>(magnitude) / 512;
+    const aa_u32 half = magnitude == 0x7fu ? 0x7fffu : ::sim::f16_from_float(size) | (code & 0x80u) << 8;
+    v |= half << (16 * i);
+  }
+  return v;
+}
 
 AA_FN float aa_exp2(float x) { return std::exp2(x); }
 AA_FN float aa_reciprocal(float x) { return 1.0f / x; }

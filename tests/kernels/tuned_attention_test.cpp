@@ -91,6 +91,9 @@ struct Tensor {
   }
 };
 
+// Formats of caches in bytes, as aa_cache_format numbers them.
+enum Bytes : int32_t { NoBytes = 0, Q8_0 = 8, E4M3 = 256 };
+
 struct Case {
   int64_t tokens = 1, kv_heads = 1, group = 1, size = 64, sequences = 1, slots = 64;
   Type q_type = F32, cache_type = F32, out_type = F32;
@@ -99,7 +102,43 @@ struct Case {
   int64_t gap = 0;           // multiple of 8
   bool heads_first = false;  // q and out as [H, T, D] in memory
   float q_size = 1;
+  Bytes bytes = NoBytes;  // else cache_type is F32: what the bytes decode to
+  float value_size = 1;   // of values in bytes
   std::vector<int32_t> sequence, position;
+};
+
+// A cache [B,Hk,S,C] in bytes, whose rows are written with the numbers that they decode to.
+struct ByteCache {
+  Bytes format;
+  int64_t row, head, sequence;  // bytes from one to the next
+  DeviceArray array;
+
+  ByteCache(const Case& c)
+      : format(c.bytes),
+        row(format == Q8_0 ? c.size / 32 * 34 : c.size),
+        head(c.slots * row + (c.gap > 0 ? (format == Q8_0 ? 12 : 16) : 0)),
+        sequence(c.kv_heads * head),
+        array(static_cast<std::size_t>(format == NoBytes ? 0 : c.sequences * sequence)) {
+    std::memset(array.data(), 0x7f, array.bytes());  // NaN
+  }
+  void fill(Random& random, Tensor& numbers, int64_t b, int64_t h, int64_t j, int64_t size, float scale) {
+    char* const at = array.data() + b * sequence + h * head + j * row;
+    for (int64_t d = 0; d < size; ++d) {
+      if (format == E4M3) {
+        const auto code = static_cast<unsigned>(random.integer(0, 0x40) | random.integer(0, 1) << 7);
+        const double magnitude = (code & 0x78) == 0 ? std::ldexp(code & 7, -9)
+                                                    : std::ldexp(8 + (code & 7), static_cast<int>(code >> 3 & 15) - 10);
+        at[d] = static_cast<char>(code);
+        put(F32, numbers.at(b, h, j, d), static_cast<float>(code & 0x80 ? -magnitude : magnitude));
+        continue;
+      }
+      char* const block = at + d / 32 * 34;
+      if (d % 32 == 0) put(F16, block, scale * static_cast<float>(random.integer(50, 150)) / 10000);
+      const int64_t number = random.integer(-128, 127);
+      block[2 + d % 32] = static_cast<char>(number);
+      put(F32, numbers.at(b, h, j, d), widen(F16, block) * static_cast<float>(number));
+    }
+  }
 };
 
 struct Expected {
@@ -116,6 +155,8 @@ class Attention {
         out_(c.out_type, {c.tokens, c.kv_heads * c.group, c.size}, order(), c.gap),
         k_(c.cache_type, {c.sequences, c.kv_heads, c.slots, c.size}, {0, 1, 2, 3}, c.gap),
         v_(c.cache_type, {c.sequences, c.kv_heads, c.slots, c.size}, {0, 1, 2, 3}, c.gap),
+        k_bytes_(c),
+        v_bytes_(c),
         sequence_(c.sequence),
         position_(c.position) {
     const auto fill = [&](Tensor& t, auto... index) {
@@ -134,6 +175,11 @@ class Attention {
         for (int64_t t = 0; t < c.tokens && !seen; ++t)
           seen = c.sequence[static_cast<std::size_t>(t)] == b && sees(t, j);
         for (int64_t h = 0; seen && h < c.kv_heads; ++h) {
+          if (c.bytes != NoBytes) {
+            k_bytes_.fill(random, k_, b, h, j, c.size, 1.0f);
+            v_bytes_.fill(random, v_, b, h, j, c.size, c.value_size);
+            continue;
+          }
           fill(k_, b, h, j);
           fill(v_, b, h, j);
         }
@@ -171,7 +217,8 @@ class Attention {
   }
 
   std::string decode(int32_t splits) {
-    const int64_t per_block = c_.cache_type == F32 ? AA_DECODE_HEADS_F32 : AA_DECODE_HEADS;
+    const bool bytes = c_.bytes != NoBytes;
+    const int64_t per_block = c_.cache_type == F32 && !bytes ? AA_DECODE_HEADS_F32 : AA_DECODE_HEADS;
     const int64_t size = c_.size <= 64 ? 64 : c_.size <= 128 ? 128 : 256;
     const int64_t y = c_.kv_heads * ((c_.group + per_block - 1) / per_block);
     const int64_t pairs = c_.tokens * y;
@@ -183,12 +230,18 @@ class Attention {
     shape.block = AA_DECODE_ATTENTION_THREADS;
     shape.overlaps_previous = true;
     aa_tuned_attention a = arguments(splits);
+    if (bytes) {
+      shape.shared_bytes = static_cast<std::size_t>(AA_BYTES_LOCAL(size, c_.bytes == Q8_0, AA_BYTES_RING));
+      const int64_t strides[] = {k_bytes_.sequence, k_bytes_.head, k_bytes_.row};
+      std::copy_n(strides, 3, a.k_stride);
+      std::copy_n(strides, 3, a.v_stride);
+    }
     a.early = splits % 2;  // sequence and position may be read before the kernel before has ended
     const auto maybe_early = [&](DeviceArray& array) { return a.early ? weights(array) : in(array); };
-    const std::string problem =
-        run_tuned("decode_attention_" + std::to_string(size) + "_" + name_of(c_.cache_type), shape,
-                  {out(out_.array), in(q_.array), in(k_.array), in(v_.array), maybe_early(sequence_),
-                   maybe_early(position_), out(partial), out(counters), number(a)});
+    const std::string problem = run_tuned(
+        "decode_attention_" + std::to_string(size) + "_" + cache_name(), shape,
+        {out(out_.array), in(q_.array), in(bytes ? k_bytes_.array : k_.array), in(bytes ? v_bytes_.array : v_.array),
+         maybe_early(sequence_), maybe_early(position_), out(partial), out(counters), number(a)});
     for (const std::uint32_t left : counters.read<std::uint32_t>()) EXPECT_EQ(left, 0u);
     return problem;
   }
@@ -258,14 +311,16 @@ class Attention {
   std::string text() const {
     return "T " + std::to_string(c_.tokens) + ", Hk " + std::to_string(c_.kv_heads) + ", group " +
            std::to_string(c_.group) + ", D " + std::to_string(c_.size) + ", B " + std::to_string(c_.sequences) +
-           ", S " + std::to_string(c_.slots) + ", q " + name_of(c_.q_type) + ", caches " + name_of(c_.cache_type) +
-           ", out " + name_of(c_.out_type) + ", window " + std::to_string(c_.window) + ", softcap " +
-           std::to_string(c_.softcap);
+           ", S " + std::to_string(c_.slots) + ", q " + name_of(c_.q_type) + ", caches " + cache_name() + ", out " +
+           name_of(c_.out_type) + ", window " + std::to_string(c_.window) + ", softcap " + std::to_string(c_.softcap);
   }
 
  private:
   std::vector<std::size_t> order() const {
     return c_.heads_first ? std::vector<std::size_t>{1, 0, 2} : std::vector<std::size_t>{0, 1, 2};
+  }
+  std::string cache_name() const {
+    return c_.bytes == Q8_0 ? "q8_0" : c_.bytes == E4M3 ? "e4m3" : name_of(c_.cache_type);
   }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(c_.size)); }
 
@@ -306,6 +361,7 @@ class Attention {
 
   Case c_;
   Tensor q_, out_, k_, v_;
+  ByteCache k_bytes_, v_bytes_;
   DeviceArray sequence_, position_;
 };
 
@@ -353,6 +409,59 @@ TEST(TunedAttention, Decode) {
       ASSERT_EQ(attention.decode(static_cast<int32_t>(random.pick<int64_t>({1, 2, 3, 7, 64}))), "");
       attention.compare(false, fp32_error);
       if (HasFailure()) return;
+    }
+  }
+}
+
+TEST(TunedAttention, DecodeOfBytes) {
+  for (int seed = 0; seed < seeds(); ++seed) {
+    Random random(1500 + static_cast<unsigned>(seed));
+    for (int i = 0; i < 24; ++i) {
+      Case c;
+      c.bytes = random.pick({Q8_0, E4M3});
+      c.q_type = random.pick({F32, BF16, F16});
+      c.out_type = random.pick({F32, BF16, F16});
+      c.tokens = random.integer(1, 4);
+      c.kv_heads = random.integer(1, 3);
+      c.group = random.pick<int64_t>({1, 2, 3, 4, 7, 8, 14});
+      c.size =
+          c.bytes == Q8_0 ? random.pick<int64_t>({64, 128, 256}) : random.pick<int64_t>({32, 64, 96, 128, 160, 256});
+      c.sequences = random.integer(1, 3);
+      c.slots = random.integer(1, 700);
+      c.window = random.chance(0.3) ? static_cast<int32_t>(random.integer(1, 300)) : 0;
+      c.softcap = random.chance(0.2) ? 5.0f : 0.0f;
+      c.gap = random.pick<int64_t>({0, 8});
+      c.heads_first = random.chance(0.3);
+      c.value_size = random.pick({1.0f, 1e-3f, 1e6f});
+      for (int64_t t = 0; t < c.tokens; ++t) {
+        c.sequence.push_back(static_cast<int32_t>(random.integer(0, c.sequences - 1)));
+        c.position.push_back(static_cast<int32_t>(random.integer(0, c.slots - 1)));
+      }
+      if (c.value_size > 1) c.out_type = F32;
+      Attention attention(c, random);
+      SCOPED_TRACE(attention.text());
+      ASSERT_EQ(attention.decode(static_cast<int32_t>(random.pick<int64_t>({1, 2, 3, 7, 64}))), "");
+      attention.compare(false, fp32_error);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// More tiles for a warp than its ring has.
+TEST(TunedAttention, LongContextsInBytes) {
+  for (const Bytes format : {Q8_0, E4M3}) {
+    for (const int64_t size : {64, 128, 256}) {
+      Random random(8);
+      Case c;
+      c.bytes = format;
+      c.group = 4;
+      c.size = size;
+      c.slots = 1503;
+      c.sequence = {0};
+      c.position = {1500};
+      Attention attention(c, random);
+      ASSERT_EQ(attention.decode(2), "");
+      EXPECT_LT(attention.compare(false, fp32_error), 1e-6) << "root mean square; " << attention.text();
     }
   }
 }

@@ -1,4 +1,5 @@
-// "attention" for few tokens, and for every call that the prompts' kernel does not take: kernels/cuda/decode_attention.cu.
+// "attention" for few tokens, and for every call that the prompts' kernel does not take: kernels/cuda/decode_attention.cu; and
+// "quantized_attention" for any number of tokens: kernels/cuda/decode_attention_bytes.cu.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -23,7 +24,6 @@ const char* attention_type_name(int type) noexcept { return type == 0 ? "f32" : 
 
 aa_tuned_attention attention_arguments(const aa_op_call& call) {
   const aa_tensor &out = call.tensors[0], &q = call.tensors[1], &k = call.tensors[2], &v = call.tensors[3];
-  const auto& params = *static_cast<const aa_attention_params*>(call.params);
   aa_tuned_attention a{};
   a.tokens = q.shape[0];
   a.kv_heads = k.shape[1];
@@ -37,11 +37,18 @@ aa_tuned_attention attention_arguments(const aa_op_call& call) {
   std::copy_n(v.strides, 3, a.v_stride);
   a.sequence_stride = call.tensors[4].strides[0];
   a.position_stride = call.tensors[5].strides[0];
-  a.scale = params.scale;
-  a.softcap = params.softcap;
-  a.window = params.window;
   a.q_dtype = q.dtype;
   a.out_dtype = out.dtype;
+  const auto take = [&](const auto& params) {
+    a.scale = params.scale;
+    a.softcap = params.softcap;
+    a.window = params.window;
+  };
+  if (k.dtype == AA_DTYPE_U8) {
+    take(*static_cast<const aa_quantized_attention_params*>(call.params));
+  } else {
+    take(*static_cast<const aa_attention_params*>(call.params));
+  }
   return a;
 }
 
@@ -70,13 +77,55 @@ bool has_readable_caches(const aa_op_call& call) {
 // Sizes of the kernels: a head is taken by the next larger one.
 constexpr std::array<int64_t, 3> kernel_sizes = {64, 128, 256};
 
+// Returns true if caches in bytes can be copied to shared memory as decode_attention_tiles.h does: the rows of a head follow one
+// another, in blocks of Q8_0 at multiples of 4 bytes, else at multiples of 16. Heads in such blocks are as large as a kernel's.
+bool has_readable_bytes(const aa_op_call& call) {
+  const aa_tensor& q = call.tensors[1];
+  if (call.tensors[6].dtype != AA_DTYPE_NONE || call.tensors[7].dtype != AA_DTYPE_NONE) return false;
+  const int32_t format = static_cast<const aa_quantized_attention_params*>(call.params)->format;
+  if (format != AA_CACHE_Q8_0 && format != AA_CACHE_F8_E4M3) return false;
+  const bool blocks = format == AA_CACHE_Q8_0;
+  const int64_t size = q.shape[2];
+  if (blocks ? size != kernel_sizes[0] && size != kernel_sizes[1] && size != kernel_sizes[2] : size % 32 != 0) {
+    return false;
+  }
+  return std::ranges::all_of(std::array{&call.tensors[2], &call.tensors[3]}, [&](const aa_tensor* cache) {
+    const int64_t step = blocks ? 4 : 16;
+    return cache->shape[1] > 0 && cache->shape[2] < INT32_MAX / 2 && cache->shape[0] < INT32_MAX &&
+           reinterpret_cast<uintptr_t>(cache->data) % 16 == 0 && cache->strides[3] == 1 &&
+           cache->strides[2] == cache->shape[3] && cache->strides[1] % step == 0 && cache->strides[0] % step == 0;
+  });
+}
+
+// Of the kernels for caches in bytes: their tiles under way, fewer on a device with less shared memory; 0: none can be had.
+int ring_on(const DeviceFacts& facts, int64_t size, bool blocks) {
+  constexpr int64_t static_bytes = int64_t{16} << 10;  // more than any of the kernels has
+  for (int ring = AA_BYTES_RING; ring > 0; --ring) {
+    if (AA_BYTES_LOCAL(size, blocks, ring) + static_bytes <= facts.shared_per_block_optin) return ring;
+  }
+  return 0;
+}
+
+constexpr std::array<const char*, 5> type_names = {"f32", "bf16", "f16", "q8_0", "e4m3"};
+constexpr int q8_0_type = 3, e4m3_type = 4;
+
+int cache_type(const aa_op_call& call) {
+  const int32_t dtype = call.tensors[2].dtype;
+  if (dtype != AA_DTYPE_U8) return attention_type(dtype);
+  return static_cast<const aa_quantized_attention_params*>(call.params)->format == AA_CACHE_Q8_0 ? q8_0_type
+                                                                                                 : e4m3_type;
+}
+
+size_t kernel_of(int64_t size) { return size <= 64 ? 0 : size <= 128 ? 1 : 2; }
+
 int64_t heads_of_block(int type) { return type == 0 ? AA_DECODE_HEADS_F32 : AA_DECODE_HEADS; }
 
 // The number of blocks that share the slots of a token. It depends on shapes only, as a captured graph requires; how
-// many of them have work depends on the position. One or two tokens get about one block a multiprocessor, so that the
-// last one has few results to add up; with more tokens, whose contexts may differ much, a few times that.
-int64_t splits_for(int64_t pairs, int64_t slots, int multiprocessors) {
-  const int64_t blocks = pairs * 4 <= multiprocessors ? multiprocessors : int64_t{4} * multiprocessors;
+// many of them have work depends on the position. One or two tokens get about one block a multiprocessor, or as many as
+// run there at once, so that the last one has few results to add up; with more tokens, whose contexts may differ much, a
+// few times that.
+int64_t splits_for(int64_t pairs, int64_t slots, int multiprocessors, int64_t at_once) {
+  const int64_t blocks = (pairs * 4 <= multiprocessors ? at_once : 4) * multiprocessors;
   const int64_t least_slots = int64_t{AA_DECODE_LEAST_TILES} * AA_DECODE_TILE;
   const int64_t useful = std::min<int64_t>(AA_DECODE_MAX_SPLITS, (slots + least_slots - 1) / least_slots);
   return std::clamp<int64_t>(blocks / std::max<int64_t>(pairs, 1), 1, std::max<int64_t>(useful, 1));
@@ -86,19 +135,32 @@ class DecodeAttention final : public OpGroup {
  public:
   explicit DecodeAttention(DeviceState& device) : device_(device) {
     for (size_t type = 0; type < kernels_.size(); ++type) {
-      const std::string name = attention_type_name(static_cast<int>(type));
+      const bool bytes = type >= q8_0_type;
       for (size_t i = 0; i < kernel_sizes.size(); ++i) {
-        const std::string size = std::to_string(kernel_sizes[i]);
-        kernels_[type][i] = std::make_unique<TunedKernels>(
-            device, "decode_attention.cu", std::vector<std::string>{"decode_attention_" + size + "_" + name},
-            std::vector<std::string>{"-DAA_W=" + name, "-DAA_HEAD=" + size});
+        const std::string size = std::to_string(kernel_sizes.at(i));
+        std::vector<std::string> options = {"-DAA_W=" + std::string(!bytes              ? type_names.at(type)
+                                                                    : type == q8_0_type ? "bf16"
+                                                                                        : "f16"),
+                                            "-DAA_HEAD=" + size};
+        if (bytes) {
+          options.push_back("-DAA_RING=" +
+                            std::to_string(ring_on(device.facts(), kernel_sizes.at(i), type == q8_0_type)));
+        }
+        kernels_.at(type).at(i) = std::make_unique<TunedKernels>(
+            device, bytes ? "decode_attention_bytes.cu" : "decode_attention.cu",
+            std::vector<std::string>{"decode_attention_" + size + "_" + type_names.at(type)}, options);
       }
     }
   }
 
   std::span<const Op> ops() const override { return list; }
-  bool supports(Op, const aa_op_call& call, DeviceState&) override {
-    return is_decode_attention(device_.facts(), call);
+  bool supports(Op op, const aa_op_call& call, DeviceState&) override {
+    if (op == Op::Attention) return is_decode_attention(device_.facts(), call);
+    const aa_tensor& q = call.tensors[1];
+    const int64_t size = q.shape[2];
+    return has_readable_bytes(call) && size > 0 && size <= kernel_sizes.back() && q.shape[0] <= most_in_grid &&
+           q.shape[1] <= most_in_grid &&
+           ring_on(device_.facts(), kernel_sizes.at(kernel_of(size)), cache_type(call) == q8_0_type) > 0;
   }
 
   void enqueue(Op, const aa_op_call& call, Stream& stream) override {
@@ -106,12 +168,13 @@ class DecodeAttention final : public OpGroup {
                     &sequence = call.tensors[4], &positions = call.tensors[5];
     aa_tuned_attention a = attention_arguments(call);
     if (a.tokens == 0) return;
-    const int type = attention_type(k.dtype);
-    const size_t size = a.size <= 64 ? 0 : a.size <= 128 ? 1 : 2;
+    const int type = cache_type(call);
+    const size_t size = kernel_of(a.size);
     const int64_t heads = heads_of_block(type);
     const int64_t groups = a.kv_heads * ((a.heads_per_kv + heads - 1) / heads);
     const int64_t pairs = groups * a.tokens;
-    const int64_t splits = splits_for(pairs, a.slots, device_.facts().multiprocessors);
+    const int64_t splits = splits_for(pairs, a.slots, device_.facts().multiprocessors,
+                                      type >= q8_0_type ? AA_BYTES_BLOCKS(kernel_sizes[size]) : 1);
     a.splits = static_cast<aa_i32>(splits);
     a.q_wide = q.dtype == AA_DTYPE_F32 && is_aligned(q);
 
@@ -134,6 +197,11 @@ class DecodeAttention final : public OpGroup {
     shape.grid = {static_cast<unsigned>(splits), static_cast<unsigned>(groups), static_cast<unsigned>(a.tokens)};
     shape.block = AA_DECODE_ATTENTION_THREADS;
     shape.overlaps_previous = true;
+    if (type >= q8_0_type) {
+      const bool blocks = type == q8_0_type;
+      const int ring = ring_on(device_.facts(), kernel_sizes[size], blocks);
+      shape.shared_bytes = static_cast<unsigned>(AA_BYTES_LOCAL(kernel_sizes[size], blocks, ring));
+    }
     // If the next kernel ran beside it, that kernel's loads of weights would be queued before its own. More blocks than
     // multiprocessors share them.
     shape.alone = splits * pairs <= device_.facts().multiprocessors;
@@ -142,9 +210,9 @@ class DecodeAttention final : public OpGroup {
   }
 
  private:
-  static constexpr Op list[] = {Op::Attention};
+  static constexpr Op list[] = {Op::Attention, Op::QuantizedAttention};
   DeviceState& device_;
-  std::array<std::array<std::unique_ptr<TunedKernels>, kernel_sizes.size()>, 3> kernels_;
+  std::array<std::array<std::unique_ptr<TunedKernels>, kernel_sizes.size()>, type_names.size()> kernels_;
 };
 
 }  // namespace

@@ -25,8 +25,9 @@ using OpGroups = anyaccel::OpGroups<DeviceState, Stream>;
 // One object per device and group, created when the device is opened; in order of preference (op_library.cpp).
 std::unique_ptr<OpGroup> make_decode_products(
     DeviceState& device);  // few rows: linear, linear_multi, gated_linear, norm_*
-std::unique_ptr<OpGroup> make_decode_quantized(DeviceState& device);   // few rows: quantized_linear
-std::unique_ptr<OpGroup> make_decode_attention(DeviceState& device);   // few queries, split over slots
+std::unique_ptr<OpGroup> make_decode_quantized(DeviceState& device);  // few rows: quantized_linear
+std::unique_ptr<OpGroup> make_decode_attention(
+    DeviceState& device);  // few queries or quantized caches, split over slots
 std::unique_ptr<OpGroup> make_prefill_attention(DeviceState& device);  // many queries, matrix units
 std::unique_ptr<OpGroup> make_library_products(DeviceState& device);   // many rows, cuBLASLt
 std::unique_ptr<OpGroup> make_row_ops(DeviceState& device);            // embedding, rms_norm, argmax, sample, ...

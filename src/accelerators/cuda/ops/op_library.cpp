@@ -26,7 +26,9 @@ bool may_run(Op op) {
     case Op::NormLinear:
     case Op::NormGatedLinear:
     case Op::NormQkvRope:
-    case Op::QuantizedLinear: return true;
+    case Op::QuantizedLinear:
+    case Op::QuantizedCacheWrite:
+    case Op::QuantizedAttention: return true;
     default: return false;
   }
 }

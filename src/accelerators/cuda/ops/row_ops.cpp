@@ -1,6 +1,6 @@
-// Ops of whole rows and of single elements: embedding, rms_norm, layer_norm, gated_activation, add, rope, cache_write, argmax and
-// sample (kernels/cuda: embedding.cu, norms.cu, pairs.cu, positions.cu, argmax.cu, sampling.cu). Rows that do not begin at multiples
-// of 16 bytes, and rope of many tokens by pairs of neighbours, run on the portable kernels.
+// Ops of whole rows and of single elements: embedding, rms_norm, layer_norm, gated_activation, add, rope, cache_write and its form
+// for quantized caches, argmax and sample (kernels/cuda: embedding.cu, norms.cu, pairs.cu, positions.cu, argmax.cu, sampling.cu). Rows
+// that do not begin at multiples of 16 bytes, and rope of many tokens by pairs of neighbours, run on the portable kernels.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -35,6 +35,8 @@ constexpr int64_t most_sample_rows = 256;
 // With more, rope and cache_write run by 16 bytes at a time; with fewer, a thread of cache_write compares its token with all later
 // ones.
 constexpr int64_t most_position_tokens = 32;
+// A warp of quantized_cache_write does.
+constexpr int64_t most_quantized_tokens = 8192;
 // Weights of tokens are multiples of 2^-40, and their sum has 64 bits.
 constexpr int64_t largest_vocabulary = int64_t{1} << 23;
 
@@ -82,14 +84,17 @@ class RowOps final : public OpGroup {
         embedding_(device, "embedding.cu", {"embedding_rows"}, {}),
         norms_(device, "norms.cu", {"norm_rows_tuned"}, {}),
         pairs_(device, "pairs.cu", {"pairs_tuned"}, {}),
-        positions_(device, "positions.cu", {"rope_tuned", "cache_write_tuned", "rope_rows", "cache_write_rows"}, {}),
+        positions_(device, "positions.cu",
+                   {"rope_tuned", "cache_write_tuned", "rope_rows", "cache_write_rows", "quantized_cache_write_tuned"},
+                   {}),
         f32_logits_(device, "f32"),
         bf16_logits_(device, "bf16"),
         f16_logits_(device, "f16") {}
 
   std::span<const Op> ops() const override {
-    static constexpr Op list[] = {Op::Embedding, Op::RmsNorm,    Op::LayerNorm, Op::GatedActivation, Op::Add,
-                                  Op::Rope,      Op::CacheWrite, Op::Argmax,    Op::Sample};
+    static constexpr Op list[] = {Op::Embedding, Op::RmsNorm, Op::LayerNorm,  Op::GatedActivation,
+                                  Op::Add,       Op::Rope,    Op::CacheWrite, Op::QuantizedCacheWrite,
+                                  Op::Argmax,    Op::Sample};
     return list;
   }
 
@@ -108,6 +113,9 @@ class RowOps final : public OpGroup {
       case Op::CacheWrite:
         if (t[2].shape[0] > most_position_tokens) return writes_rows(t);
         return elements_of_token(t[2]) <= INT32_MAX;
+      case Op::QuantizedCacheWrite:
+        return t[2].shape[0] <= most_quantized_tokens && elements_of_token(t[2]) <= INT32_MAX / 4 &&
+               has_even_rows(t[0]) && has_even_rows(t[1]);
       default:
         return t[0].shape[0] <= (op == Op::Argmax ? most_argmax_rows : most_sample_rows) && row_step(t[1]) &&
                row_size(t[1]) >= smallest_vocabulary && row_size(t[1]) <= largest_vocabulary;
@@ -116,7 +124,9 @@ class RowOps final : public OpGroup {
 
   void enqueue(Op op, const aa_op_call& call, Stream& stream) override {
     const aa_tensor* t = call.tensors;
-    if (element_count_of(t[op == Op::CacheWrite ? 2 : 0]) == 0 && (op != Op::Rope || absent(t[1]))) return;
+    if (element_count_of(t[op == Op::CacheWrite || op == Op::QuantizedCacheWrite ? 2 : 0]) == 0 &&
+        (op != Op::Rope || absent(t[1])))
+      return;
     switch (op) {
       case Op::Embedding: return embedding(t, stream);
       case Op::RmsNorm: return norm(call, aa_tensor{}, t[3], false, stream);
@@ -125,6 +135,8 @@ class RowOps final : public OpGroup {
       case Op::Add: return pairs(t, -1, stream);
       case Op::Rope: return rope(call, stream);
       case Op::CacheWrite: return cache_write(t, stream);
+      case Op::QuantizedCacheWrite:
+        return quantized_cache_write(t, static_cast<const aa_cache_params*>(call.params)->format, stream);
       case Op::Argmax: return choose_tokens(false, t[0], t[1], {}, {}, {}, stream);
       default:
         return choose_tokens(true, t[0], t[1], t[2], t[3], *static_cast<const aa_sample_params*>(call.params), stream);
@@ -180,6 +192,12 @@ class RowOps final : public OpGroup {
   static bool writes_rows(const aa_tensor* t) {
     return t[2].shape[2] % vector == 0 && has_whole_heads(t[0]) && has_whole_heads(t[1]) && has_whole_heads(t[2]) &&
            has_whole_heads(t[3]) && 2 * elements_of_token(t[2]) <= INT32_MAX && t[2].shape[0] <= INT32_MAX / 2;
+  }
+  // Of a cache in bytes: the bytes of a row are adjacent, and a scale is at an even address.
+  static bool has_even_rows(const aa_tensor& t) {
+    const auto address = reinterpret_cast<uintptr_t>(t.data);
+    return t.strides[3] == 1 &&
+           ((address | static_cast<uintptr_t>(t.strides[0] | t.strides[1] | t.strides[2])) & 1U) == 0;
   }
 
   static bool supports_norm(const aa_tensor* t, const aa_tensor& bias, const aa_tensor& residual) {
@@ -270,6 +288,20 @@ class RowOps final : public OpGroup {
     positions_.launch(few ? 1 : 3, stream.handle(), shape, t[0].data, slots_of(t[0]), t[1].data, slots_of(t[1]),
                       t[2].data, slots_of(t[2]), t[3].data, slots_of(t[3]), t[4].data, t[4].strides[0], t[5].data,
                       t[5].strides[0], tokens, heads, size, t[0].shape[0], t[0].shape[2]);
+    wrote(stream, {&t[0], &t[1]});
+  }
+
+  // Into caches of bytes.
+  void quantized_cache_write(const aa_tensor* t, int32_t format, Stream& stream) {
+    const auto tokens = static_cast<int32_t>(t[2].shape[0]), heads = static_cast<int32_t>(t[2].shape[1]),
+               size = static_cast<int32_t>(t[2].shape[2]);
+    const TunedLaunch shape{
+        .grid = {blocks_for(int64_t{2} * heads * size, AA_POSITION_THREADS), static_cast<unsigned>(tokens), 1},
+        .block = AA_POSITION_THREADS,
+        .overlaps_previous = true};
+    positions_.launch(4, stream.handle(), shape, t[0].data, slots_of(t[0]), t[1].data, slots_of(t[1]), t[2].data,
+                      slots_of(t[2]), t[3].data, slots_of(t[3]), t[4].data, t[4].strides[0], t[5].data, t[5].strides[0],
+                      tokens, heads, size, t[0].shape[0], t[0].shape[2], static_cast<int32_t>(format == AA_CACHE_Q8_0));
     wrote(stream, {&t[0], &t[1]});
   }
 

@@ -80,6 +80,9 @@ typedef aa_u16 aa_storage_f16;
 #define AA_LOAD(type, p, i) AA_CAT(aa_load_, type)(p, i)
 #define AA_STORE(type, p, i, v) AA_CAT(aa_store_, type)(p, i, v)
 
+// A language whose products of floats are exact for denormal numbers too, wherever it is compiled for, defines
+// AA_HAS_DENORMALS.
+//
 // A product and a sum that are rounded on their own: never fused with what is done to the result. (A host compiler is told
 // not to fuse.)
 #ifndef AA_HAS_RN

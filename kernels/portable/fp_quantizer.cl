@@ -3,7 +3,7 @@
 //
 // Quantizing takes three kernels: quant_ranges (of quant_ranges.cl), fp_scales, fp_store.
 #include "dialect.h"
-#include "quant_groups.h"
+#include "fp_numbers.h"
 
 // Bytes of a group's codes; its scale follows, which lies anywhere.
 AA_FN aa_i64 code_bytes_of(aa_quant_groups groups, aa_i32 bits) { return groups.group_size * bits / 8; }
@@ -21,11 +21,7 @@ AA_KERNEL(fp_scales, AA_ITEMS)
   const aa_i64 group = AA_ITEM_ID;
   if (group >= groups.groups) return;
   const aa_quant_range r = aa_quant_range_of(ranges, group, groups.parts);
-  float scale = AA_QUIET_NAN;
-  if (aa_is_finite(r.high) && aa_is_finite(r.negated)) {
-    scale = aa_div_ftz(r.high > r.negated ? r.high : r.negated, f.max_value);
-    if (!(scale >= AA_SMALLEST_NORMAL)) scale = 1.0f;
-  }
+  const float scale = fp_scale_of(r.high > r.negated ? r.high : r.negated, f);
   store_scale(rows, group, code_bytes_of(groups, f.bits), scale);
 }
 AA_REGISTER(fp_scales, AA_ITEMS)

@@ -3,33 +3,7 @@
 //
 // Quantizing takes three kernels: quant_ranges (of quant_ranges.cl), quant_scales, and quant_store, or quant_fake for numbers rounded in place.
 #include "dialect.h"
-#include "quant_groups.h"
-
-AA_FN aa_i64 place_of(aa_quant_order o, aa_i64 group) {
-  if (o.nodes == 1 && o.stages == 1) return group;
-  const aa_i64 piece = group / o.together, inner = group - piece * o.together;
-  const aa_i64 partition = piece / o.stages, stage = piece - partition * o.stages;
-  const aa_i64 node = partition / o.devices, on_node = partition - node * o.devices;
-  return ((stage * o.devices + on_node) * o.nodes + node) * o.together + inner;
-}
-
-// The parameters that turn numbers into a group's integers and back; a scale that is a NaN stands for a group that is
-// not finite.
-typedef struct group_scale {
-  float scale, offset, inverse;
-  float low, high;
-} group_scale;
-
-AA_FN group_scale load_scale(AA_IN(float) params, aa_i64 group, aa_i32 bits, aa_i32 asymmetric) {
-  const float half_range = (float)(1 << (bits - 1));
-  group_scale s;
-  s.scale = params[asymmetric ? 2 * group : group];
-  s.offset = asymmetric ? params[2 * group + 1] : 0.0f;
-  s.inverse = aa_div_ftz(1.0f, s.scale);
-  s.high = half_range - 1.0f;
-  s.low = asymmetric ? -half_range : -s.high;
-  return s;
-}
+#include "integer_groups.h"
 
 // params: [groups, 1] or [groups, 2], in the order of the output.
 AA_KERNEL(quant_scales, AA_ITEMS)
@@ -38,26 +12,8 @@ AA_KERNEL(quant_scales, AA_ITEMS)
   const aa_i64 group = AA_ITEM_ID;
   if (group >= groups.groups) return;
   const aa_quant_range r = aa_quant_range_of(ranges, group, groups.parts);
-  const float half_range = (float)(1 << (o.bits - 1));
-  const float steps = o.asymmetric ? 2.0f * half_range - 1.0f : half_range - 1.0f;
-  const float span = o.asymmetric ? aa_add_ftz(r.high, r.negated) : r.high > r.negated ? r.high : r.negated;
-  float scale = AA_QUIET_NAN, offset = AA_QUIET_NAN;
-  if (aa_is_finite(r.high) && aa_is_finite(r.negated) && aa_is_finite(span)) {
-    scale = aa_div_ftz(span, steps);
-    if (scale >= AA_SMALLEST_NORMAL) {
-      offset = aa_sub_ftz(aa_mul_ftz(half_range, scale), r.negated);
-    } else {
-      scale = 1.0f;
-      offset = 0.0f - r.negated;
-    }
-  }
-  const aa_i64 place = place_of(order, group);
-  if (o.asymmetric) {
-    params[2 * place] = scale;
-    params[2 * place + 1] = offset;
-  } else {
-    params[place] = scale;
-  }
+  const group_params p = params_of(r, o.bits, o.asymmetric);
+  store_params(params, place_of(order, group), o.asymmetric, p);
 }
 AA_REGISTER(quant_scales, AA_ITEMS)
 

@@ -10,6 +10,15 @@ typedef struct aa_quant_groups {
   aa_i64 parts; /* of a group */
 } aa_quant_groups;
 
+// A dense tensor as groups of elements with a team of items each (quant_teams.h).
+typedef struct aa_quant_teams {
+  aa_i64 groups;
+  aa_i64 fours; /* of a group: four elements each */
+  aa_i32 width; /* of a team, in items: a power of two */
+  aa_i32 width_bits; /* its logarithm */
+  aa_i64 teams; /* of a group of items */
+} aa_quant_teams;
+
 // The order of groups in the output: number (node, device, stage, inner) becomes (stage, device, node, inner). All 1:
 // unchanged.
 typedef struct aa_quant_order {

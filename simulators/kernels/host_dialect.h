@@ -113,5 +113,6 @@ AA_FN void aa_store_f16(AA_OUT(aa_u16) p, aa_i64 i, float v) {
   p[i] = bits;
 }
 
+#define AA_HAS_DENORMALS
 #define aa_subgroup_sum(v) ::sim::GroupRunner::current().subgroup_sum(v)
 #define aa_subgroup_max(v) ::sim::GroupRunner::current().subgroup_max(v)

@@ -218,6 +218,37 @@ TEST(FPQuantizer, MatchesTheDefinitionOnEveryInstructionSet) {
 }
 
 // Halfway between neighbours, and just beside it, over the whole format.
+// Groups that a device may give to a part of a sub-group, a sub-group, several or a whole group of items, and larger ones; with
+// scales from the smallest to large ones.
+TEST(FPQuantizer, GroupsOfEveryLength) {
+  const auto ops = fp_quantizer();
+  uint64_t seed = 70;
+  for (DType dtype : element_types) {
+    for (int64_t size : {32, 160, 512, 1056, 2048, 4128, 20480}) {
+      const int64_t groups = size > 2048 ? 2 : 5;
+      for (float deviation : {1.0f, 1e-20f, 1e-36f, 1e6f}) {
+        if (dtype == DType::F16 && deviation != 1) continue;
+        std::vector<float> numbers = random_numbers(groups * size, ++seed, deviation);
+        for (float& x : numbers) x = kept(x, dtype);
+        const Tensor x = make_tensor(numbers, {groups * size}, dtype);
+        for (const Format& f : formats()) {
+          SCOPED_TRACE(std::string(dtype_name(dtype)) + " groups of " + std::to_string(size) + " bits " +
+                       std::to_string(f.bits));
+          const FpReference expected(f, numbers, groups);
+          const Tensor stored = ops->quantize(x, size, f.format);
+          expect_storage(stored, expected, f);
+          std::vector<float> restored = expected.restored;
+          for (float& r : restored) r = kept(r, dtype);
+          expect_same(ops->dequantize(stored, f.format, dtype).to_vector<float>(), restored, "restored");
+          Generator random;
+          const RngState state = random.get_state();
+          expect_storage(ops->quantize(x, size, f.format, &random), FpReference(f, numbers, groups, &state), f);
+        }
+      }
+    }
+  }
+}
+
 TEST(FPQuantizer, TiesGoToEven) {
   on_every_isa([] {
     const auto ops = fp_quantizer();

@@ -43,7 +43,7 @@ struct Group {
     scale = span / steps;
     if (scale >= FLT_MIN) {
       const float shift = half * scale;
-      if (asymmetric) offset = least + shift;
+      if (asymmetric) offset = flushed(least + shift);
     } else {
       scale = 1;
       if (asymmetric) offset = least + 0.0f;
@@ -169,6 +169,43 @@ TEST(Quantizer, DoesNotDependOnThreads) {
           (kind == QuantKind::Symmetric ? ops->ds_sr_quantize(fake, groups, bits, random)
                                         : ops->ds_sr_quantize_asym(fake, groups, bits, random));
           expect_same(fake.to_vector<float>(), expected.restored, "fake");
+        }
+      }
+    }
+  }
+}
+
+// Groups that a device may give to a part of a sub-group, a sub-group, several or a whole group of items, and larger ones; with
+// and without numbers so small that denormal ones matter, and where elements begin at no multiple of 16 bytes.
+TEST(Quantizer, GroupsOfEveryLength) {
+  const auto ops = quantizer();
+  uint64_t seed = 30;
+  for (DType dtype : floats) {
+    for (int64_t size : {4, 20, 136, 644, 1028, 2048, 4100, 8192, 20480}) {
+      const int64_t groups = size > 2048 ? 2 : 5;
+      for (float deviation : {1.0f, 1e-20f, 1e-37f}) {
+        if (dtype == DType::F16 && deviation != 1) continue;
+        std::vector<float> numbers = random_numbers(groups * size, ++seed, deviation);
+        for (float& x : numbers) x = kept(x, dtype);
+        const Tensor x = make_tensor(numbers, {groups * size}, dtype);
+        const Tensor moved = there(Tensor::empty({groups * size + 1}, dtype)).slice(0, 1, groups * size + 1);
+        moved.copy_from(x);
+        for (int bits : {8, 4}) {
+          for (QuantKind kind : kinds) {
+            SCOPED_TRACE(std::string(dtype_name(dtype)) + " groups of " + std::to_string(size) + " bits " +
+                         std::to_string(bits));
+            Generator random;
+            const RngState state = random.get_state();
+            const Quantized drawn = ops->quantize(x, groups, bits, kind, &random);
+            expect_matches(drawn, Reference(numbers, groups, bits, kind, &state));
+            const Reference expected(numbers, groups, bits, kind);
+            const Quantized nearest = ops->quantize(x, groups, bits, kind);
+            expect_matches(nearest, expected);
+            if (kind == QuantKind::Asymmetric) expect_matches(ops->quantize(moved, groups, bits, kind), expected);
+            std::vector<float> restored = expected.restored;
+            for (float& r : restored) r = kept(r, dtype);
+            expect_same(ops->dequantize(nearest, dtype).to_vector<float>(), restored, "restored");
+          }
         }
       }
     }

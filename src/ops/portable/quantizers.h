@@ -25,6 +25,7 @@ class QuantizerKernels {
   DriverAccelerator& accelerator_;
   KernelSet ranges_;
   KernelSet kernels_;
+  KernelSet teams_;
 };
 
 class FPQuantizerKernels {
@@ -38,6 +39,7 @@ class FPQuantizerKernels {
   DriverAccelerator& accelerator_;
   KernelSet ranges_;
   KernelSet kernels_;
+  KernelSet teams_;
 };
 
 }  // namespace anyaccel::ops::portable

@@ -62,6 +62,8 @@ typedef unsigned long long aa_u64;
 AA_ROUNDED(float, aa_mul_rn, *)
 AA_ROUNDED(float, aa_add_rn, +)
 #else
+// Products of floats take and give denormal numbers (NVRTC is not asked to flush them).
+#define AA_HAS_DENORMALS
 #define aa_mul_rn(a, b) __fmul_rn(a, b)
 #define aa_add_rn(a, b) __fadd_rn(a, b)
 #endif
@@ -80,31 +82,34 @@ AA_ROUNDED(double, aa_add_rn_f64, +)
 #endif
 #endif
 
+// See ../../fours.h.
+#define AA_HAS_FOURS
 #if AA_IS_HIP
-AA_FN float aa_load_f16(AA_IN(aa_u16) p, aa_i64 i) {
-  const aa_u16 bits = p[i];
+AA_FN float aa_f16_value(aa_u16 bits) {
   _Float16 v;
   __builtin_memcpy(&v, &bits, sizeof(v));
   return (float)v;
 }
-AA_FN void aa_store_f16(AA_OUT(aa_u16) p, aa_i64 i, float v) {
+AA_FN aa_u16 aa_f16_bits(float v) {
   const _Float16 rounded = (_Float16)v;
   aa_u16 bits;
   __builtin_memcpy(&bits, &rounded, sizeof(bits));
-  p[i] = bits;
+  return bits;
 }
 #else
-AA_FN float aa_load_f16(AA_IN(aa_u16) p, aa_i64 i) {
+AA_FN float aa_f16_value(aa_u16 bits) {
   float v;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(p[i]));
+  asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(bits));
   return v;
 }
-AA_FN void aa_store_f16(AA_OUT(aa_u16) p, aa_i64 i, float v) {
+AA_FN aa_u16 aa_f16_bits(float v) {
   aa_u16 bits;
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(v));
-  p[i] = bits;
+  return bits;
 }
 #endif
+AA_FN float aa_load_f16(AA_IN(aa_u16) p, aa_i64 i) { return aa_f16_value(p[i]); }
+AA_FN void aa_store_f16(AA_OUT(aa_u16) p, aa_i64 i, float v) { p[i] = aa_f16_bits(v); }
 
 #if AA_SUBGROUP
 #if AA_IS_HIP  // a wave moves as one: there is no mask

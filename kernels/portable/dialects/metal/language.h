@@ -91,8 +91,12 @@ AA_FN float aa_erf(float x) {
   return x * p;
 }
 
-AA_FN float aa_load_f16(AA_IN(aa_u16) p, aa_i64 i) { return (float)metal::as_type<half>(p[i]); }
-AA_FN void aa_store_f16(AA_OUT(aa_u16) p, aa_i64 i, float v) { p[i] = metal::as_type<aa_u16>((half)v); }
+// See ../../fours.h.
+#define AA_HAS_FOURS
+AA_FN float aa_f16_value(aa_u16 bits) { return (float)metal::as_type<half>(bits); }
+AA_FN aa_u16 aa_f16_bits(float v) { return metal::as_type<aa_u16>((half)v); }
+AA_FN float aa_load_f16(AA_IN(aa_u16) p, aa_i64 i) { return aa_f16_value(p[i]); }
+AA_FN void aa_store_f16(AA_OUT(aa_u16) p, aa_i64 i, float v) { p[i] = aa_f16_bits(v); }
 
 #if AA_SUBGROUP
 // AA_SUBGROUP may be a part of a simdgroup: its lanes are aligned neighbours.

@@ -88,6 +88,24 @@ AA_FN double aa_add_rn_f64(double a, double b) {
 }
 #endif
 
+// See ../../fours.h.
+#define AA_HAS_FOURS
+AA_FN float aa_f16_value(aa_u16 bits) {
+#if AA_HAS_F16
+  return (float)as_half(bits);
+#else
+  return vload_half(0, (__private const half*)&bits);
+#endif
+}
+AA_FN aa_u16 aa_f16_bits(float v) {
+#if AA_HAS_F16
+  return as_ushort((half)v);
+#else
+  aa_u16 bits;
+  vstore_half_rte(v, 0, (__private half*)&bits);
+  return bits;
+#endif
+}
 AA_FN float aa_load_f16(AA_IN(aa_u16) p, aa_i64 i) {
 #if AA_HAS_F16
   return (float)((__global const half*)p)[i];

@@ -30,12 +30,8 @@ void run_quant(const Options& options, std::vector<Result>& results) {
   const auto measure = [&](const char* name, size_t bytes, const std::function<void()>& body) {
     Result result{.name = name, .unit = "GB/s", .ceiling_name = "best copy (read + written bytes)"};
     std::vector<double> values;
-    // The first run touches the output for the first time.
-    for (int run = 0; run < options.runs + 1; ++run) {
-      const auto start = Clock::now();
-      body();
-      accelerator.synchronize();
-      if (run) values.push_back(1e-9 * static_cast<double>(bytes) / seconds_since(start));
+    for (int run = 0; run < options.runs; ++run) {
+      values.push_back(1e-9 * static_cast<double>(bytes) / seconds_a_call(body));
     }
     summarize(result, values, false);
     results.push_back(result);

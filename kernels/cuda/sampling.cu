@@ -4,8 +4,8 @@
 // their sums are exact in any order, so that the token does not depend on how the work is shared out; what is less counts as
 // nothing. Each block adds its tokens to a histogram of AA_SAMPLE_BINS bins of equal width in (top - logit) / temperature, a
 // number of tokens and a sum of weights each. The last block searches it up to three times: for the last of the top_k, for the
-// last that top_p keeps, for the token (before which it weighs what min_p keeps). A search ends in one bin, whose tokens are collected and compared with each other; if
-// they are too many for that, the bin is divided by keys.
+// last that top_p keeps, for the token (before which it weighs what min_p keeps). A search ends in one bin, whose tokens are
+// collected and sorted; if they are too many for that, the bin is divided by keys.
 #include "dialect.h"
 #include "warp.h"
 
@@ -71,22 +71,56 @@ AA_FN aa_u64 share_of(aa_u64 sum, aa_u64 share, aa_i32* cut) {
 typedef struct sample_local {
   aa_u32* count;
   aa_u64* weight;
-  aa_u32* keys; /* the tokens of a bin: AA_LIST of keys, of places, of low and of high words of weights */
+  aa_u32* keys; /* the tokens of a bin: AA_LIST of keys, of places, of low and of high words of sums of weights */
   aa_u32* words;  /* 64: of the whole block */
   aa_u64* totals; /* 8 */
 } sample_local;
-#define AA_LIST 1024
+#define AA_LIST 1024  // two to a thread
 
-AA_CALL void list_token(sample_row r, float logit, aa_u32 place, sample_local m) {
+AA_FN void list_token(float logit, aa_u32 place, sample_local m) {
   const aa_u32 at = aa_atomic_add_local(&m.words[2], 1u);
-  const aa_u64 weight = logit_weight(r, logit);
   m.keys[at] = logit_key(logit);
   m.keys[AA_LIST + at] = place;
-  m.keys[2 * AA_LIST + at] = (aa_u32)weight;
-  m.keys[3 * AA_LIST + at] = (aa_u32)(weight >> 32);
 }
-AA_FN aa_u64 list_weight(sample_local m, aa_i32 e) {
+AA_FN aa_u64 list_sum(sample_local m, aa_i32 e) {
   return ((aa_u64)m.keys[3 * AA_LIST + e] << 32) + m.keys[2 * AA_LIST + e];
+}
+AA_FN void store_list_sum(sample_local m, aa_i32 e, aa_u64 sum) {
+  m.keys[2 * AA_LIST + e] = (aa_u32)sum;
+  m.keys[3 * AA_LIST + e] = (aa_u32)(sum >> 32);
+}
+
+// Sorts a list of `number` tokens by falling probability, in a bitonic sort of a power of two of entries, whose number it
+// returns: those added come last.
+AA_CALL aa_i32 sort_list(aa_i32 number, sample_local m) {
+  const aa_i32 id = AA_LOCAL_ID;
+  aa_i32 length = 2;
+  while (length < number) length *= 2;
+  AA_PRAGMA_NO_UNROLL
+  for (aa_i32 e = number + id; e < length; e += AA_SAMPLE_THREADS) {
+    m.keys[e] = 0;
+    m.keys[AA_LIST + e] = 0xffffffffu;
+  }
+  AA_BARRIER();
+  AA_PRAGMA_NO_UNROLL
+  for (aa_i32 run = 2; run <= length; run *= 2) {
+    AA_PRAGMA_NO_UNROLL
+    for (aa_i32 apart = run / 2; apart > 0; apart /= 2) {
+      for (aa_i32 pair = id; pair < length / 2; pair += AA_SAMPLE_THREADS) {
+        const aa_i32 i = 2 * pair - (pair & (apart - 1)), j = i + apart;
+        const aa_u32 key = m.keys[i], other = m.keys[j], place = m.keys[AA_LIST + i], others = m.keys[AA_LIST + j];
+        const bool after = other > key || (other == key && others < place);
+        if (after == ((i & run) == 0)) {
+          m.keys[i] = other;
+          m.keys[j] = key;
+          m.keys[AA_LIST + i] = others;
+          m.keys[AA_LIST + j] = place;
+        }
+      }
+      AA_BARRIER();
+    }
+  }
+  return length;
 }
 
 // Tokens of one bin that are too many to compare: finds the distance of keys (how far a key lies below the largest) where the
@@ -165,27 +199,36 @@ AA_CALL void search_row(AA_IN(void) x, sample_row r, sample_search s, sample_loc
   if (number > AA_LIST) return search_keys(x, r, bin, s, m);
   AA_FOR_LOGITS(AA_FLIGHT, x, r.base, r.size, id, AA_SAMPLE_THREADS, {
     if (counts(r, logit) && logit_bin(r, logit) == bin) {
-      list_token(r, logit, i, m);
+      list_token(logit, i, m);
     }
   })
   AA_BARRIER();
+  const aa_i32 length = sort_list(number, m);
+  // Running sums of weights, over two neighbours of the list for each thread.
+  const aa_i32 e = 2 * id;
+  const aa_u64 first = e < number ? logit_weight(r, key_logit(m.keys[e])) : 0;
+  const aa_u64 second = e + 1 < number ? logit_weight(r, key_logit(m.keys[e + 1])) : 0;
+  aa_u64 sum = first + second;
+  if (e < length) store_list_sum(m, id, sum);
+  AA_BARRIER();
   AA_PRAGMA_NO_UNROLL
-  for (aa_i32 e = id; e < number; e += AA_SAMPLE_THREADS) {
-    const aa_u32 key = m.keys[e], place = m.keys[AA_LIST + e];
-    aa_u64 count = 0, weight = 0;
-    AA_PRAGMA_NO_UNROLL
-    for (aa_i32 j = 0; j < number; ++j) {
-      const aa_u32 other = m.keys[j];
-      if (other > key || (other == key && m.keys[AA_LIST + j] < place)) {
-        ++count;
-        weight += list_weight(m, j);
-      }
-    }
-    const aa_u64 own = list_weight(m, e);
-    if (search_hits(s, count, weight, own)) {
-      m.words[1] = place;
-      m.totals[0] = s.weight + weight + own;
-    }
+  for (aa_i32 d = 1; d < length / 2; d *= 2) {
+    const aa_u64 before = e < length && id >= d ? list_sum(m, id - d) : 0;
+    AA_BARRIER();
+    sum += before;
+    if (e < length) store_list_sum(m, id, sum);
+    AA_BARRIER();
+  }
+  sum -= first + second;
+  const aa_u64 place = (aa_u64)e;
+  if (e < number && search_hits(s, place, sum, first)) {
+    m.words[1] = m.keys[AA_LIST + e];
+    m.totals[0] = s.weight + sum + first;
+  }
+  sum += first;
+  if (e + 1 < number && search_hits(s, place + 1, sum, second)) {
+    m.words[1] = m.keys[AA_LIST + e + 1];
+    m.totals[0] = s.weight + sum + second;
   }
   AA_BARRIER();
 }

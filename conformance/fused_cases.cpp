@@ -1,4 +1,5 @@
-// Cases of the fused ops: norm_linear, norm_gated_linear, norm_qkv_rope. A driver need not have any.
+// Cases of the fused ops: norm_linear, norm_gated_linear, norm_qkv_rope, and the last two with quantized weights. A driver need not
+// have any.
 #include <cmath>
 
 #include "conformance/product_reference.h"
@@ -37,6 +38,27 @@ Values normed(const OpTensor& x, const OpTensor* weight) {
   }
   return result;
 }
+
+// Rows of Q8_0 blocks [N, K / 32 * 34] whose scale is 1/64, and what they decode to.
+Values blocks(int64_t rows, int64_t inputs, int seed) {
+  Values bytes;
+  const Values values = numbers(count(rows, inputs), seed, 1);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (i % 32 == 0) bytes.insert(bytes.end(), {0x00, 0x24});
+    bytes.push_back(static_cast<double>(static_cast<int>(std::lround(values[i] * 50)) & 255));
+  }
+  return bytes;
+}
+Values decoded(const OpTensor& w) {
+  const Values bytes = w.given();
+  Values values;
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    if (i % 34 > 1) values.push_back((bytes[i] < 128 ? bytes[i] : bytes[i] - 256) / 64);
+  }
+  return values;
+}
+// Each value of the norm may be rounded to 127ths of the largest one of 32, and weights to bf16.
+constexpr double rounded_factor = 1.0 / 64;
 
 void norm_linear(const Context& c) {
   OpRun op(c, "norm_linear", {.factor = factor, .scale_text = "sum of |norm(x) w| and |bias|"});
@@ -111,6 +133,53 @@ void norm_gated_linear(const Context& c) {
   op.finish();
 }
 
+void norm_quantized_gated_linear(const Context& c, aa_quantized_rounding rounding) {
+  const bool rounds = rounding == AA_QUANTIZED_ROUNDED;
+  OpRun op(c, "norm_quantized_gated_linear",
+           {.relative = 1e-5,
+            .factor = rounds ? 2 * rounded_factor : factor,
+            .scale_text = "2.2 (sum of |norm(x) w_gate|) (sum of |norm(x) w_up|)"});
+  aa_norm_quantized_params params{};
+  params.eps = static_cast<float>(eps);
+  params.format = AA_BLOCK_Q8_0;
+  params.rounding = rounding;
+  params.kind = AA_ACTIVATION_SILU;
+  for (const Sizes& s : {Sizes{1, 33, 256}, Sizes{3, 17, 64}, Sizes{8, 40, 512}, Sizes{17, 32, 256}}) {
+    for (const bool full : {false, true}) {
+      OpTensor x(c, AA_DTYPE_F32, {s.rows, s.inputs}, numbers(count(s.rows, s.inputs), 5), full ? dense : padded);
+      OpTensor norm(c, AA_DTYPE_BF16, {s.inputs}, numbers(count(s.inputs, 1), 6));
+      const int64_t bytes = s.inputs / 32 * 34;
+      OpTensor gate(c, AA_DTYPE_U8, {s.outputs, bytes}, blocks(s.outputs, s.inputs, 7));
+      OpTensor up(c, AA_DTYPE_U8, {s.outputs, bytes}, blocks(s.outputs, s.inputs, 8));
+      OpTensor gate_bias(c, AA_DTYPE_F32, {s.outputs}, numbers(count(s.outputs, 1), 9));
+      OpTensor up_bias(c, AA_DTYPE_BF16, {s.outputs}, numbers(count(s.outputs, 1), 10));
+      OpTensor out(c, AA_DTYPE_F32, {s.rows, s.outputs}, {}, full ? padded : dense);
+      if (!op.run({out.view(), x.view(), full ? norm.view() : absent, gate.view(), up.view(),
+                   full ? gate_bias.view() : absent, full ? up_bias.view() : absent},
+                  params)) {
+        continue;
+      }
+      const Values rows = normed(x, full ? &norm : nullptr);
+      Sum left = product(rows, decoded(gate), static_cast<size_t>(s.inputs));
+      Sum right = product(rows, decoded(up), static_cast<size_t>(s.inputs));
+      if (full) {
+        add_to(left, gate_bias.given());
+        add_to(right, up_bias.given());
+      }
+      Values expected;
+      Values scale;
+      for (size_t i = 0; i < left.value.size(); ++i) {
+        const double g = left.value[i];
+        expected.push_back(g / (1 + std::exp(-g)) * right.value[i]);
+        scale.push_back(2.2 * left.magnitude[i] * right.magnitude[i]);
+      }
+      op.compare(out, expected, text(s, AA_DTYPE_F32, AA_DTYPE_U8, full), scale);
+      op.unchanged(x, "x");
+    }
+  }
+  op.finish();
+}
+
 // ---- norm_qkv_rope -----------------------------------------------------------------------------------------------------
 
 struct Heads {
@@ -123,7 +192,8 @@ constexpr int64_t slots = 7;
 
 // The tensors of one call.
 struct Step {
-  Step(const Context& c, const Heads& h, int32_t w_dtype, bool full, const Values& sequence_of, const Values& slot_of)
+  Step(const Context& c, const Heads& h, int32_t w_dtype, bool full, const Values& sequence_of, const Values& slot_of,
+       bool quantized = false)
       : heads(h),
         q(c, AA_DTYPE_F32, {h.tokens, h.heads, h.size}, {}, full ? dense : padded),
         k_cache(c, w_dtype, {sequences, h.key_heads, slots, h.size},
@@ -132,9 +202,9 @@ struct Step {
                 numbers(count(sequences * h.key_heads, slots * h.size), 12), full ? padded : dense),
         x(c, AA_DTYPE_F32, {h.tokens, h.inputs}, numbers(count(h.tokens, h.inputs), 13)),
         norm(c, w_dtype, {h.inputs}, numbers(count(h.inputs, 1), 14)),
-        w_q(c, w_dtype, {h.heads * h.size, h.inputs}, numbers(count(h.heads * h.size, h.inputs), 15, 1)),
-        w_k(c, w_dtype, {h.key_heads * h.size, h.inputs}, numbers(count(h.key_heads * h.size, h.inputs), 16, 1)),
-        w_v(c, w_dtype, {h.key_heads * h.size, h.inputs}, numbers(count(h.key_heads * h.size, h.inputs), 17, 1)),
+        w_q(weight(c, h.heads * h.size, h.inputs, w_dtype, quantized, 15)),
+        w_k(weight(c, h.key_heads * h.size, h.inputs, w_dtype, quantized, 16)),
+        w_v(weight(c, h.key_heads * h.size, h.inputs, w_dtype, quantized, 17)),
         bias_q(c, w_dtype, {h.heads * h.size}, numbers(count(h.heads, h.size), 18)),
         bias_k(c, w_dtype, {h.key_heads * h.size}, numbers(count(h.key_heads, h.size), 19)),
         bias_v(c, w_dtype, {h.key_heads * h.size}, numbers(count(h.key_heads, h.size), 20)),
@@ -142,8 +212,13 @@ struct Step {
         sine(c, AA_DTYPE_F32, {h.tokens, h.rotated}, turns(h, true)),
         sequence(c, AA_DTYPE_I32, {h.tokens}, sequence_of),
         positions(c, AA_DTYPE_I32, {h.tokens}, slot_of, full ? spread : dense),
-        has_all(full) {}
+        has_all(full),
+        has_blocks(quantized) {}
 
+  static OpTensor weight(const Context& c, int64_t rows, int64_t inputs, int32_t dtype, bool quantized, int seed) {
+    if (quantized) return OpTensor(c, AA_DTYPE_U8, {rows, inputs / 32 * 34}, blocks(rows, inputs, seed));
+    return OpTensor(c, dtype, {rows, inputs}, numbers(count(rows, inputs), seed, 1));
+  }
   static Values turns(const Heads& h, bool sine) {
     Values angles = numbers(count(h.tokens, h.rotated), 21, 3);
     for (double& angle : angles) angle = sine ? std::sin(angle) : std::cos(angle);
@@ -156,7 +231,8 @@ struct Step {
             maybe(bias_v), cosine.view(),  sine.view(),    sequence.view(), positions.view()};
   }
   Sum projected(const OpTensor& w, const OpTensor& bias) const {
-    Sum sum = product(normed(x, has_all ? &norm : nullptr), w);
+    Sum sum = product(normed(x, has_all ? &norm : nullptr), has_blocks ? decoded(w) : w.given(),
+                      static_cast<size_t>(heads.inputs));
     if (has_all) add_to(sum, bias.given());
     return sum;
   }
@@ -199,7 +275,7 @@ struct Step {
 
   Heads heads;
   OpTensor q, k_cache, v_cache, x, norm, w_q, w_k, w_v, bias_q, bias_k, bias_v, cosine, sine, sequence, positions;
-  bool has_all;
+  bool has_all, has_blocks;
 };
 
 constexpr Limit rope_limit{
@@ -244,6 +320,43 @@ void norm_qkv_rope(const Context& c) {
   op.finish();
 }
 
+void norm_quantized_qkv_rope(const Context& c, aa_quantized_rounding rounding) {
+  Limit limit = rope_limit;
+  if (rounding == AA_QUANTIZED_ROUNDED) limit.factor = rounded_factor;
+  OpRun op(c, "norm_quantized_qkv_rope", limit);
+  aa_norm_quantized_params params{};
+  params.struct_size = sizeof(params);
+  params.eps = static_cast<float>(eps);
+  params.format = AA_BLOCK_Q8_0;
+  params.rounding = rounding;
+  for (const Heads& h : {Heads{1, 4, 2, 64, 32, 256}, Heads{3, 2, 1, 32, 5, 64}, Heads{8, 4, 1, 128, 64, 512}}) {
+    for (const bool full : {false, true}) {
+      Values which, where;
+      for (int64_t t = 0; t < h.tokens; ++t) {
+        which.push_back(static_cast<double>(t % sequences));
+        where.push_back(static_cast<double>((t * 5 + t / (sequences * slots)) % slots));
+      }
+      Step step(c, h, AA_DTYPE_BF16, full, which, where, true);
+      params.interleaved = full ? 1 : 0;
+      if (!op.run(step.tensors(), &params, sizeof(params), "", true)) continue;
+      const std::string what = std::to_string(h.tokens) + " tokens, heads of " + std::to_string(h.size) + ", " +
+                               (full ? "interleaved, norm's weight, biases, " : "") +
+                               (rounding == AA_QUANTIZED_ROUNDED ? "rounded" : "exact");
+      Sum queries = step.projected(step.w_q, step.bias_q);
+      step.rotate(queries, h.heads, full);
+      op.compare(step.q, queries.value, "q, " + what, queries.magnitude);
+      Sum keys = step.projected(step.w_k, step.bias_k);
+      step.rotate(keys, h.key_heads, full);
+      keys = step.written(step.k_cache, keys);
+      op.compare(step.k_cache, keys.value, "k_cache, " + what, keys.magnitude);
+      const Sum values = step.written(step.v_cache, step.projected(step.w_v, step.bias_v));
+      op.compare(step.v_cache, values.value, "v_cache, " + what, values.magnitude);
+      op.unchanged(step.x, "x");
+    }
+  }
+  op.finish();
+}
+
 void norm_qkv_rope_stays_in_its_tensors(const Context& c) {
   // Positions and sequences out of range: an error, or nothing written for those tokens.
   OpRun op(c, "norm_qkv_rope", rope_limit);
@@ -274,7 +387,14 @@ void norm_qkv_rope_stays_in_its_tensors(const Context& c) {
 constexpr Case cases[] = {
     {"op.norm_linear", "products_of_normed_rows", norm_linear},
     {"op.norm_gated_linear", "products_of_normed_rows", norm_gated_linear},
+    {"op.norm_quantized_gated_linear", "exact",
+     [](const Context& c) { norm_quantized_gated_linear(c, AA_QUANTIZED_EXACT); }},
+    {"op.norm_quantized_gated_linear", "rounded",
+     [](const Context& c) { norm_quantized_gated_linear(c, AA_QUANTIZED_ROUNDED); }},
     {"op.norm_qkv_rope", "by_its_parts", norm_qkv_rope},
+    {"op.norm_quantized_qkv_rope", "exact", [](const Context& c) { norm_quantized_qkv_rope(c, AA_QUANTIZED_EXACT); }},
+    {"op.norm_quantized_qkv_rope", "rounded",
+     [](const Context& c) { norm_quantized_qkv_rope(c, AA_QUANTIZED_ROUNDED); }},
     {"op.norm_qkv_rope", "stays_in_its_tensors", norm_qkv_rope_stays_in_its_tensors},
 };
 

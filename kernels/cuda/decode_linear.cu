@@ -1,4 +1,5 @@
 // "linear" and "norm_linear" of anyaccel/abi/ops.h for a few rows of x; see decode_products.h.
+#include "decode_products.h"
 #include "decode_linear.h"
 
 #define AA_DECODE_LINEAR(shape) \

@@ -1,9 +1,9 @@
-// Shared by decode_linear.cu and decode_multi.cu: products with the rows of one or several weights, told apart by
-// kParts. See decode_products.h.
+// Shared by decode_linear.cu, decode_multi.cu and decode_tiles_linear.cu: products with the rows of one or several weights, told
+// apart by kParts. See decode_products.h.
 #ifndef ANYACCEL_KERNELS_DECODE_LINEAR_H_
 #define ANYACCEL_KERNELS_DECODE_LINEAR_H_
 
-#include "decode_products.h"
+#include "decode_units.h"
 
 // kUnit: rows of weights in a unit.
 template <int kUnit, int kParts>

@@ -1,4 +1,5 @@
 // "linear_multi" of anyaccel/abi/ops.h for a few rows of x; see decode_products.h.
+#include "decode_products.h"
 #include "decode_linear.h"
 
 // (No norm and no residual: x stands where their pointers would.)

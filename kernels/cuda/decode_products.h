@@ -21,17 +21,7 @@
 #ifndef ANYACCEL_KERNELS_DECODE_PRODUCTS_H_
 #define ANYACCEL_KERNELS_DECODE_PRODUCTS_H_
 
-#include "../portable/dialect.h"
-#include "../portable/arguments.h"
-#include "decode_arguments.h"
-#include "warp.h"
-#include "quads.h"
-
-// The facts about a token that the end of a unit needs: the factor of its sums, and two numbers of the kind of product.
-struct aa_decode_token {
-  float scale;
-  aa_i32 first, second;
-};
+#include "decode_units.h"
 
 // Weights in 16 bytes, and quads of them.
 #define AA_W_VALUES ((aa_i32)(16 / sizeof(AA_STORAGE(AA_W))))

@@ -163,6 +163,18 @@ AA_FN aa_u32 aa_pack_f16(float low, float high) {
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(v) : "f"(high), "f"(low));
   return v;
 }
+// (a & mask) | bits in one instruction, which the compiler makes two of where both are constants.
+AA_FN aa_u32 aa_masked_or(aa_u32 a, aa_u32 mask, aa_u32 bits) {
+  aa_u32 v;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(v) : "r"(a), "r"(mask), "r"(bits));
+  return v;
+}
+// a * b + c of each of two bf16, rounded once.
+AA_FN aa_u32 aa_fma_bf16x2(aa_u32 a, aa_u32 b, aa_u32 c) {
+  aa_u32 v;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(v) : "r"(a), "r"(b), "r"(c));
+  return v;
+}
 AA_FN float aa_unpack_f16(aa_u16 bits) {
   float v;
   asm("cvt.f32.f16 %0, %1;" : "=f"(v) : "h"(bits));

@@ -88,6 +88,13 @@ AA_FN aa_u32 aa_pack_bf16(float low, float high) {
 AA_FN aa_u32 aa_pack_f16(float low, float high) {
   return static_cast<aa_u32>(::sim::f16_from_float(low)) | static_cast<aa_u32>(::sim::f16_from_float(high)) << 16;
 }
+AA_FN aa_u32 aa_masked_or(aa_u32 a, aa_u32 mask, aa_u32 bits) { return (a & mask) | bits; }
+// (Twice rounded: the kernels multiply and add what is exact.)
+AA_FN aa_u32 aa_fma_bf16x2(aa_u32 a, aa_u32 b, aa_u32 c) {
+  const auto half = [](aa_u32 u, aa_u32 v, aa_u32 w) { return std::fma(aa_float(u), aa_float(v), aa_float(w)); };
+  constexpr aa_u32 high = 0xffff0000u;
+  return aa_pack_bf16(half(a << 16, b << 16, c << 16), half(a & high, b & high, c & high));
+}
 AA_FN float aa_unpack_f16(aa_u16 bits) { return ::sim::float_from_f16(bits); }
 
 AA_FN aa_u32 aa_bytes_of(aa_u32 a, aa_u32 b, aa_u32 which) {

@@ -263,6 +263,12 @@
   X(aa_quantized_params, struct_size, 0) \
   X(aa_quantized_params, format, 4) \
   X(aa_quantized_params, rounding, 8) \
+  X(aa_norm_quantized_params, struct_size, 0) \
+  X(aa_norm_quantized_params, eps, 4) \
+  X(aa_norm_quantized_params, format, 8) \
+  X(aa_norm_quantized_params, rounding, 12) \
+  X(aa_norm_quantized_params, kind, 16) \
+  X(aa_norm_quantized_params, interleaved, 20) \
   X(aa_quantized_shard_params, struct_size, 0) \
   X(aa_quantized_shard_params, format, 4) \
   X(aa_quantized_shard_params, first, 8) \
@@ -492,6 +498,7 @@
   X(aa_repetition_params, 8) \
   X(aa_sample_params, 20) \
   X(aa_quantized_params, 12) \
+  X(aa_norm_quantized_params, 24) \
   X(aa_quantized_shard_params, 16) \
   X(aa_cache_params, 8) \
   X(aa_quantized_attention_params, 20) \

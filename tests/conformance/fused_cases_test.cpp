@@ -13,7 +13,7 @@ namespace {
 using testing::FusedDriver;
 
 // The cases of the fused ops.
-constexpr const char* filter = "op.norm_linear,op.norm_gated,op.norm_qkv";
+constexpr const char* filter = "op.norm_linear,op.norm_gated,op.norm_qkv,op.norm_quantized";
 
 std::vector<conformance::CaseResult> run(const FusedDriver& driver) {
   return conformance::run_conformance(&driver.table(), host_services(), filter, {}, {.in_process = true}).cases;
@@ -22,7 +22,7 @@ std::vector<conformance::CaseResult> run(const FusedDriver& driver) {
 TEST(FusedConformance, RightOnesPass) {
   const FusedDriver driver;
   const auto results = run(driver);
-  ASSERT_EQ(results.size(), 4u);
+  ASSERT_EQ(results.size(), 8u);
   for (const auto& result : results) {
     EXPECT_EQ(result.outcome, conformance::Outcome::pass) << result.group << ": " << result.message;
     EXPECT_EQ(result.message.find("refused"), std::string::npos) << result.message;
@@ -57,6 +57,8 @@ const Mutation mutations[] = {
     {"LinearForgetsItsBias", "norm_linear", [](auto& t) { t[4] = {}; }},
     {"GatedForgetsTheGatesBias", "norm_gated_linear", [](auto& t) { t[5] = {}; }},
     {"GatedSwapsGateAndUp", "norm_gated_linear", [](auto& t) { std::swap(t[3], t[4]); }},
+    {"QuantizedGatedSwapsGateAndUp", "norm_quantized_gated_linear", [](auto& t) { std::swap(t[3], t[4]); }},
+    {"QuantizedQkvSwapsKeysAndValues", "norm_quantized_qkv_rope", [](auto& t) { std::swap(t[7], t[9]); }},
     {"QkvForgetsABias", "norm_qkv_rope", [](auto& t) { t[8] = {}; }},
     {"QkvSwapsKeysAndValues", "norm_qkv_rope", [](auto& t) { std::swap(t[7], t[9]); }},
     {"QkvSwapsCosineAndSine", "norm_qkv_rope", [](auto& t) { std::swap(t[11], t[12]); }},

@@ -2,10 +2,12 @@
 // fused ops of its own that are made so, which stands for an accelerator that has them.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -53,20 +55,35 @@ class Sequence {
       const aa_tensor rows = normed(t[1], t[2], {sizeof(aa_norm_params), given.eps});
       const aa_activation_params kind{sizeof(kind), given.kind};
       run("gated_linear", {t[0], rows, t[3], t[4], t[5], t[6]}, kind);
+    } else if (op == "norm_quantized_gated_linear") {
+      const auto& given = *static_cast<const aa_norm_quantized_params*>(call.params);
+      const aa_tensor rows = normed(t[1], t[2], {sizeof(aa_norm_params), given.eps});
+      const aa_tensor gate = scratch_({t[0].shape[0], t[0].shape[1]}), up = scratch_({t[0].shape[0], t[0].shape[1]});
+      quantized_linear(gate, rows, t[3], t[5], given);
+      quantized_linear(up, rows, t[4], t[6], given);
+      const aa_activation_params kind{sizeof(kind), given.kind};
+      run("gated_activation", {t[0], gate, up}, kind);
     } else {
-      const auto& given = *static_cast<const aa_norm_rope_params*>(call.params);
-      const aa_tensor rows = normed(t[3], t[4], {sizeof(aa_norm_params), given.eps});
+      const bool quantized = op == "norm_quantized_qkv_rope";
+      const auto& blocks = *static_cast<const aa_norm_quantized_params*>(call.params);
+      const auto& floats = *static_cast<const aa_norm_rope_params*>(call.params);
+      const aa_tensor rows = normed(t[3], t[4], {sizeof(aa_norm_params), quantized ? blocks.eps : floats.eps});
       const int64_t tokens = t[0].shape[0], heads = t[0].shape[1], size = t[0].shape[2], kv_heads = t[1].shape[1];
       const aa_tensor q = scratch_({tokens, heads * size});
       const aa_tensor k = scratch_({tokens, kv_heads * size});
       const aa_tensor v = scratch_({tokens, kv_heads * size});
-      linear(q, rows, t[5], t[6]);
-      linear(k, rows, t[7], t[8]);
-      linear(v, rows, t[9], t[10]);
+      const std::array<const aa_tensor*, 3> outs{&q, &k, &v};
+      for (size_t i = 0; i < 3; ++i) {
+        if (quantized) {
+          quantized_linear(*outs[i], rows, t[5 + 2 * i], t[6 + 2 * i], blocks);
+        } else {
+          linear(*outs[i], rows, t[5 + 2 * i], t[6 + 2 * i]);
+        }
+      }
       const aa_tensor q3 = dense_view(q.data, AA_DTYPE_F32, {tokens, heads, size});
       const aa_tensor k3 = dense_view(k.data, AA_DTYPE_F32, {tokens, kv_heads, size});
       const aa_tensor v3 = dense_view(v.data, AA_DTYPE_F32, {tokens, kv_heads, size});
-      const aa_rope_params pairs{sizeof(pairs), given.interleaved};
+      const aa_rope_params pairs{sizeof(pairs), quantized ? blocks.interleaved : floats.interleaved};
       run("rope", {q3, k3, t[11], t[12]}, pairs);
       run("copy", {t[0], q3});
       run("cache_write", {t[1], t[2], k3, v3, t[13], t[14]});
@@ -81,6 +98,11 @@ class Sequence {
   }
   void linear(const aa_tensor& out, const aa_tensor& x, const aa_tensor& w, const aa_tensor& bias) const {
     run("linear", {out, x, w, bias, aa_tensor{}});
+  }
+  void quantized_linear(const aa_tensor& out, const aa_tensor& x, const aa_tensor& w, const aa_tensor& bias,
+                        const aa_norm_quantized_params& given) const {
+    run("quantized_linear", {out, x, w, bias, aa_tensor{}},
+        aa_quantized_params{sizeof(aa_quantized_params), given.format, given.rounding});
   }
   template <class... Params>
   void run(const char* op, const std::vector<aa_tensor>& tensors, const Params&... params) const {
@@ -122,7 +144,8 @@ class FusedDriver {
 
  private:
   static constexpr int32_t first_number = 1000;
-  static constexpr const char* names[] = {"norm_linear", "norm_gated_linear", "norm_qkv_rope"};
+  static constexpr const char* names[] = {"norm_linear", "norm_gated_linear", "norm_qkv_rope",
+                                          "norm_quantized_gated_linear", "norm_quantized_qkv_rope"};
 
   struct State {
     const abi::DriverCalls* good = nullptr;
@@ -155,14 +178,16 @@ class FusedDriver {
     return nullptr;
   }
   static aa_status* find(void*, aa_instance* instance, const char* name, int32_t* out_op) {
-    for (int32_t i = 0; i < 3; ++i) {
+    for (int32_t i = 0; i < static_cast<int32_t>(std::size(names)); ++i) {
       if (std::strcmp(name, names[i]) != 0) continue;
       *out_op = first_number + i;
       return nullptr;
     }
     return state().good_ops.find(instance, name, out_op);
   }
-  static bool is_own(const aa_op_call& call) { return call.op >= first_number && call.op < first_number + 3; }
+  static bool is_own(const aa_op_call& call) {
+    return call.op >= first_number && call.op < first_number + static_cast<int32_t>(std::size(names));
+  }
   static aa_status* supports(void*, aa_device* device, const aa_op_call* call, int32_t* out_supported) {
     if (!is_own(*call)) return state().good_ops.supports(device, call, out_supported);
     *out_supported = state().refuse ? 0 : 1;

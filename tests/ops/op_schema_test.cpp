@@ -125,6 +125,13 @@ std::vector<Call> good_calls() {
                              floats({32, 12}), floats({32}), floats({16, 12}), absent(), floats({16, 12}), floats({16}),
                              f32({3, 4}), f32({3, 4}), i32({3}), i32({3})})
           .with(aa_norm_rope_params{0, 1e-6f, 0}),
+      make("norm_quantized_gated_linear",
+           {f32({3, 5}), f32({3, 64}), floats({64}), u8({5, 36}), u8({5, 36}), floats({5}), absent()})
+          .with(aa_norm_quantized_params{0, 1e-6f, AA_BLOCK_Q4_0, AA_QUANTIZED_ROUNDED, AA_ACTIVATION_SILU, 0}),
+      make("norm_quantized_qkv_rope", {f32({3, 4, 8}), floats({2, 2, 16, 8}), floats({2, 2, 16, 8}), f32({3, 64}),
+                                       floats({64}), u8({32, 36}), floats({32}), u8({16, 36}), absent(), u8({16, 36}),
+                                       floats({16}), f32({3, 4}), f32({3, 4}), i32({3}), i32({3})})
+          .with(aa_norm_quantized_params{0, 1e-6f, AA_BLOCK_Q4_0, AA_QUANTIZED_EXACT, 0, 1}),
   };
 }
 
@@ -170,6 +177,9 @@ TEST(OpSchema, EveryOpIsFoundAndChecksItsTensors) {
       good.with(aa_quantized_shard_params{0, AA_BLOCK_Q4_0, 4});
     } else if (is_for_quantized_weights(static_cast<Op>(i))) {
       good.with(aa_quantized_params{0, AA_BLOCK_Q4_0, AA_QUANTIZED_EXACT});
+    }
+    if (std::string_view(schema.name).starts_with("norm_quantized")) {
+      good.with(aa_norm_quantized_params{0, 0, AA_BLOCK_Q4_0, AA_QUANTIZED_EXACT, 0, 0});
     }
     if (schema.name == "quantized_cache_write") good.with(aa_cache_params{0, AA_BLOCK_Q8_0});
     if (schema.name == "quantized_attention") {
@@ -387,6 +397,9 @@ TEST(OpSchema, ParameterValues) {
       good("norm_gated_linear").with(aa_norm_activation_params{0, 0, 6}),
       good("norm_qkv_rope").with(aa_norm_rope_params{0, -1, 0}),
       good("norm_qkv_rope").with(aa_norm_rope_params{0, 0, 2}),
+      good("norm_quantized_gated_linear").with(aa_norm_quantized_params{0, 0, AA_BLOCK_Q4_0, 2, 0, 0}),
+      good("norm_quantized_gated_linear").with(aa_norm_quantized_params{0, 0, AA_BLOCK_Q4_0, 0, 6, 0}),
+      good("norm_quantized_qkv_rope").with(aa_norm_quantized_params{0, 0, AA_BLOCK_Q4_0, 0, 0, 2}),
       good("random").with(aa_random_params{0, 3, 1, 0, 0, 1}),
       good("random").with(aa_random_params{0, AA_RANDOM_NORMAL, 1, 0, 0, std::numeric_limits<double>::infinity()}),
   };

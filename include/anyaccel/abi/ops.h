@@ -197,6 +197,12 @@
  *                    cos F32 [T,R]; sin F32 [T,R]; sequence I32 [T]; positions I32 [T]
  *                    linear_multi of rms_norm(x, norm) by w_q, w_k and w_v; rope of the queries and keys; cache_write of
  *                    keys and values.
+ *  "norm_quantized_gated_linear" out float [M,N]; x float [M,K]; norm float [K] optional;     aa_norm_quantized_params
+ *                    w_gate U8 [N,C]; w_up U8 [N,C]; bias_gate float [N] optional; bias_up float [N] optional
+ *                    "norm_gated_linear" of quantized weights, whose products are those of "quantized_linear".
+ *  "norm_quantized_qkv_rope" as "norm_qkv_rope", with w_q U8 [Hq*D,C], w_k U8 [Hk*D,C] and    aa_norm_quantized_params
+ *                    w_v U8 [Hk*D,C]
+ *                    "norm_qkv_rope" of quantized weights, whose products are those of "quantized_linear".
  */
 #ifndef ANYACCEL_ABI_OPS_H_
 #define ANYACCEL_ABI_OPS_H_
@@ -351,6 +357,16 @@ typedef struct aa_quantized_params {
   int32_t format;   /* aa_block_format */
   int32_t rounding; /* aa_quantized_rounding */
 } aa_quantized_params;
+
+/* since 2.0 */
+typedef struct aa_norm_quantized_params {
+  uint32_t struct_size;
+  float eps;
+  int32_t format;      /* aa_block_format, of all weights */
+  int32_t rounding;    /* aa_quantized_rounding */
+  int32_t kind;        /* aa_activation, of the gated product; else 0 */
+  int32_t interleaved; /* as in aa_rope_params, of queries and keys; else 0 */
+} aa_norm_quantized_params;
 
 /* since 2.0 */
 typedef struct aa_quantized_shard_params {

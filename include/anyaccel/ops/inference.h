@@ -148,6 +148,14 @@ class Inference : public OpLibrary {
   void norm_qkv_rope(const Tensor& q, const CacheSlots& cache, const Tensor& x, const Tensor& norm,
                      const QkvWeights& weights, const Rotation& rotation, float eps, DType between = DType::F32);
 
+  // The same two with quantized weights, of one format: the products are those of quantized_linear. Without norms of heads.
+  void norm_quantized_gated_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w_gate,
+                                   const Tensor& w_up, aa_block_format format, bool rounded, Activation kind, float eps,
+                                   const Tensor& bias_gate = {}, const Tensor& bias_up = {});
+  void norm_quantized_qkv_rope(const Tensor& q, const CacheSlots& cache, const Tensor& x, const Tensor& norm,
+                               const QkvWeights& weights, aa_block_format format, bool rounded,
+                               const Rotation& rotation, float eps);
+
   // Returns for every op where it runs and how often it fell back.
   std::vector<OpPlacement> placements() const;
   // True when every op of the list above, except those for quantized weights and caches, runs on the accelerator itself, as one op

@@ -211,7 +211,13 @@ void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const
     return;
   }
   const ops::CacheSlots cache = {key_cache_[index], value_cache_[index], input.sequence, input.positions};
-  if (adapting() || layer.formats.q != 0 || layer.formats.k != 0 || layer.formats.v != 0 || cache_format_ != 0) {
+  const aa_block_format format = layer.formats.q;
+  const bool same_format = format == layer.formats.k && format == layer.formats.v;
+  if (format != 0 && same_format && !adapting() && cache_format_ == 0 && !layer.q_norm && !layer.k_norm) {
+    ops_->norm_quantized_qkv_rope(views.q3, cache, views.hidden, layer.input_norm,
+                                  {layer.q, layer.q_bias, layer.k, layer.k_bias, layer.v, layer.v_bias, {}, {}}, format,
+                                  model_->rounds_quantized(), {views.cos, views.sin}, config.rms_norm_eps);
+  } else if (adapting() || format != 0 || !same_format || cache_format_ != 0) {
     ops_->rms_norm(views.normed, views.hidden, layer.input_norm, config.rms_norm_eps);
     queries_keys_values(views.normed, layer, index, cache);
   } else {
@@ -464,7 +470,12 @@ void DecoderStep::add_both(const MatrixProduct& attention, const MatrixProduct& 
 void DecoderStep::mlp_block(const LayerWeights& layer) {
   const StepTensors& views = views_[current_];
   const ModelConfig& config = model_->config();
-  if (layer.gate && splits(layer)) {
+  const aa_block_format format = layer.formats.gate;
+  if (layer.gate && format != 0 && format == layer.formats.up && !adapting()) {
+    ops_->norm_quantized_gated_linear(views.gated, views.hidden, layer.post_norm, layer.gate, layer.up, format,
+                                      model_->rounds_quantized(), config.hidden_act, config.rms_norm_eps,
+                                      layer.gate_bias, layer.up_bias);
+  } else if (layer.gate && splits(layer)) {
     ops_->rms_norm(views.normed, views.hidden, layer.post_norm, config.rms_norm_eps);
     gated_products(views.normed, layer);
   } else if (layer.gate) {

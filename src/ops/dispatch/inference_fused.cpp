@@ -90,4 +90,75 @@ void Inference::norm_qkv_rope(const Tensor& q, const CacheSlots& cache, const Te
   cache_write(cache.keys, cache.values, k_heads, v.view({tokens, kv_heads, size}), cache.sequence, cache.positions);
 }
 
+void Inference::norm_quantized_gated_linear(const Tensor& out, const Tensor& x, const Tensor& norm,
+                                            const Tensor& w_gate, const Tensor& w_up, aa_block_format format,
+                                            bool rounded, ops::Activation kind, float eps, const Tensor& bias_gate,
+                                            const Tensor& bias_up) {
+  if (impl_->may_fuse(Op::NormQuantizedGatedLinear, DType::F32)) {
+    auto params = make_params<aa_norm_quantized_params>();
+    params.eps = eps;
+    params.format = format;
+    params.rounding = rounded ? AA_QUANTIZED_ROUNDED : AA_QUANTIZED_EXACT;
+    params.kind = static_cast<int32_t>(kind);
+    const std::array tensors{&out, &x, &norm, &w_gate, &w_up, &bias_gate, &bias_up};
+    if (impl_->run_native(Op::NormQuantizedGatedLinear, tensors, &params, sizeof(params))) return;
+  }
+  Workspace::Scratch scratch(impl_->workspace, x,
+                             Workspace::bytes(x.shape(), DType::F32) + 2 * Workspace::bytes(out.shape(), DType::F32));
+  const Tensor normed = scratch.tensor(x.shape(), DType::F32);
+  const Tensor gate = scratch.tensor(out.shape(), DType::F32);
+  const Tensor up = scratch.tensor(out.shape(), DType::F32);
+  rms_norm(normed, x, norm, eps);
+  quantized_linear(gate, normed, w_gate, format, rounded, bias_gate);
+  quantized_linear(up, normed, w_up, format, rounded, bias_up);
+  gated_activation(out, gate, up, kind);
+}
+
+void Inference::norm_quantized_qkv_rope(const Tensor& q, const CacheSlots& cache, const Tensor& x, const Tensor& norm,
+                                        const QkvWeights& weights, aa_block_format format, bool rounded,
+                                        const Rotation& rotation, float eps) {
+  if (impl_->may_fuse(Op::NormQuantizedQkvRope, DType::F32)) {
+    auto params = make_params<aa_norm_quantized_params>();
+    params.eps = eps;
+    params.format = format;
+    params.rounding = rounded ? AA_QUANTIZED_ROUNDED : AA_QUANTIZED_EXACT;
+    params.interleaved = rotation.interleaved ? 1 : 0;
+    const std::array tensors{&q,
+                             &cache.keys,
+                             &cache.values,
+                             &x,
+                             &norm,
+                             &weights.w_q,
+                             &weights.bias_q,
+                             &weights.w_k,
+                             &weights.bias_k,
+                             &weights.w_v,
+                             &weights.bias_v,
+                             &rotation.cos,
+                             &rotation.sin,
+                             &cache.sequence,
+                             &cache.positions};
+    if (impl_->run_native(Op::NormQuantizedQkvRope, tensors, &params, sizeof(params))) return;
+  }
+  if (q.ndim() != 3 || cache.keys.ndim() != 4) {
+    throw InvalidArgument("norm_quantized_qkv_rope: tensor \"q\" has shape " + q.shape().to_string() +
+                          " and tensor \"k_cache\" has shape " + cache.keys.shape().to_string() +
+                          ", expected [T, Hq, D] and [B, Hk, S, D]");
+  }
+  const int64_t tokens = q.size(0), heads = q.size(1), size = q.size(2), kv_heads = cache.keys.size(1);
+  const Shape rows{tokens, kv_heads * size};
+  Workspace::Scratch scratch(impl_->workspace, x,
+                             Workspace::bytes(x.shape(), DType::F32) + 2 * Workspace::bytes(rows, DType::F32));
+  const Tensor normed = scratch.tensor(x.shape(), DType::F32);
+  const Tensor k = scratch.tensor(rows, DType::F32);
+  const Tensor v = scratch.tensor(rows, DType::F32);
+  rms_norm(normed, x, norm, eps);
+  quantized_linear(q.view({tokens, heads * size}), normed, weights.w_q, format, rounded, weights.bias_q);
+  quantized_linear(k, normed, weights.w_k, format, rounded, weights.bias_k);
+  quantized_linear(v, normed, weights.w_v, format, rounded, weights.bias_v);
+  const Tensor k_heads = k.view({tokens, kv_heads, size});
+  rope(q, k_heads, rotation.cos, rotation.sin, rotation.interleaved);
+  cache_write(cache.keys, cache.values, k_heads, v.view({tokens, kv_heads, size}), cache.sequence, cache.positions);
+}
+
 }  // namespace anyaccel::ops

@@ -70,9 +70,8 @@ void Checker::rotation(int interleaved, uint32_t cos) const {
   }
 }
 
-void Checker::blocks(const aa_quantized_params& params, uint32_t w) const {
-  blocks(params.format, w);
-  require(params.rounding == AA_QUANTIZED_EXACT || params.rounding == AA_QUANTIZED_ROUNDED, "rounding", params.rounding,
+void Checker::rounding(int32_t rounding) const {
+  require(rounding == AA_QUANTIZED_EXACT || rounding == AA_QUANTIZED_ROUNDED, "rounding", rounding,
           "an aa_quantized_rounding, 0 or 1");
 }
 

@@ -109,7 +109,12 @@ class Checker {
   // The rows of tensor `w` must be whole blocks of the format that decode to rows of size K.
   void blocks(int32_t format_number, uint32_t w) const;
   // Checks the rounding too.
-  void blocks(const aa_quantized_params& params, uint32_t w) const;
+  template <class Params>
+  void blocks(const Params& params, uint32_t w) const {
+    blocks(params.format, w);
+    rounding(params.rounding);
+  }
+  void rounding(int32_t rounding) const;
   // The rows of tensors `k_cache` and the one after it must be those of an aa_cache_format that decode to heads of size D.
   void cache_blocks(int32_t format, uint32_t k_cache) const;
   // Tensor 1 must have a column to choose from.

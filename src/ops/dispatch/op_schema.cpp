@@ -76,7 +76,8 @@ void check_as(const aa_op_call& call) {
   Checker checker(kSchemas[static_cast<size_t>(op)], call);
   // A call of "linear_multi" may be shorter than its table, the number of heads of rope is better taken from "q" than
   // from "cos", and the products of heads and head size need those two first.
-  constexpr bool in_table_order = op == Op::LinearMulti || op == Op::Rope || op == Op::NormQkvRope;
+  constexpr bool in_table_order =
+      op == Op::LinearMulti || op == Op::Rope || op == Op::NormQkvRope || op == Op::NormQuantizedQkvRope;
   checker.run(in_table_order ? nullptr : kOrder.data());
   using Params = typename Row<op>::Params;
   if constexpr (std::is_void_v<Params>) {

@@ -131,7 +131,19 @@ namespace anyaccel {
      in_optional("norm", kFloat, "K"), in("w_q", kFloat, "xK"), in_optional("bias_q", kFloat, "x"),                    \
      in("w_k", kFloat, "yK"), in_optional("bias_k", kFloat, "y"), in("w_v", kFloat, "yK"),                             \
      in_optional("bias_v", kFloat, "y"), in("cos", kF32, "TR"), in("sin", kF32, "TR"), in("sequence", kI32, "T"),      \
-     in("positions", kI32, "T"))
+     in("positions", kI32, "T"))                                                                                       \
+  OP(NormQuantizedGatedLinear, norm_quantized_gated_linear, aa_norm_quantized_params,                                  \
+     (c.not_negative("eps", p.eps), c.activation(p.kind), c.blocks(p, 3), c.blocks(p, 4)), out("out", kFloat, "MN"),   \
+     in("x", kFloat, "MK"), in_optional("norm", kFloat, "K"), in("w_gate", kU8, "NC"), in("w_up", kU8, "NC"),          \
+     in_optional("bias_gate", kFloat, "N"), in_optional("bias_up", kFloat, "N"))                                       \
+  OP(NormQuantizedQkvRope, norm_quantized_qkv_rope, aa_norm_quantized_params,                                          \
+     (c.not_negative("eps", p.eps), c.rotation(p.interleaved, 11), c.heads(), c.blocks(p, 5), c.blocks(p, 7),          \
+      c.blocks(p, 9)),                                                                                                 \
+     out("q", kFloat, "TqD"), inout("k_cache", kFloat, "BkSD"), inout("v_cache", kFloat, "BkSD"),                      \
+     in("x", kFloat, "TK"), in_optional("norm", kFloat, "K"), in("w_q", kU8, "xC"),                                    \
+     in_optional("bias_q", kFloat, "x"), in("w_k", kU8, "yC"), in_optional("bias_k", kFloat, "y"),                     \
+     in("w_v", kU8, "yC"), in_optional("bias_v", kFloat, "y"), in("cos", kF32, "TR"), in("sin", kF32, "TR"),           \
+     in("sequence", kI32, "T"), in("positions", kI32, "T"))
 
 // OP(enumerator, name, enumerator of the op, name of the op). Forms of ops above whose results do not depend on the
 // number of rows, with the same tensors and parameters. Other ops always work row by row.

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "accelerators/cuda/ops/decode_calls.h"
 #include "accelerators/cuda/ops/decode_plan.h"
 #include "accelerators/cuda/ops/op_group.h"
 #include "accelerators/cuda/ops/tuned_kernels.h"
@@ -154,19 +155,6 @@ class DecodeProducts final : public OpGroup {
              .alone = true}};
   }
 
-  static aa_decode_part part_of(const aa_tensor& out, const aa_tensor& w, const aa_tensor& bias, int unit) {
-    aa_decode_part part{};
-    part.n = static_cast<int32_t>(w.shape[0]);
-    part.units = (part.n + unit - 1) / unit;
-    part.w_row = w.strides[0] * size_of(w.dtype);
-    part.out_row = out.strides[0];
-    part.out_inner = out.strides[1];
-    part.out_dtype = out.dtype;
-    part.bias_dtype = bias.dtype;
-    if (is_there(bias)) part.bias_inner = bias.strides[0];
-    return part;
-  }
-
   TunedKernels& kernel(File file, int32_t w_dtype, const DecodePlan& plan) {
     const auto type = static_cast<size_t>(weight_type(w_dtype));
     return *kernels_[(file * weight_types.size() + type) * decode_kernels.size() + plan.kernel];
@@ -180,12 +168,7 @@ class DecodeProducts final : public OpGroup {
     const std::array weights = {&w};
     const auto [plan, shape] =
         this->plan(stream, {&out}, x, normed ? &norm : nullptr, normed ? normed->eps : 0.0f, weights, part.units, unit);
-    aa_decode_residual res{};
-    res.dtype = residual.dtype;
-    if (is_there(residual)) {
-      res.row = residual.strides[0];
-      res.inner = residual.strides[1];
-    }
+    const aa_decode_residual res = residual_of(residual);
     kernel(linear_file, w.dtype, plan)
         .launch(0, stream.handle(), shape, x.data, norm.data, plan.x, out.data, w.data, bias.data, part, residual.data,
                 res);
@@ -241,50 +224,15 @@ class DecodeProducts final : public OpGroup {
                     &sequence = t[13], &positions = t[14];
     if (x.shape[0] == 0) return;
     const auto& params = *static_cast<const aa_norm_rope_params*>(call.params);
-    const auto heads_of = [](const aa_tensor& w, const aa_tensor& bias, int64_t heads) {
-      aa_decode_heads made{};
-      made.w_row = w.strides[0] * size_of(w.dtype);
-      made.bias_dtype = bias.dtype;
-      if (is_there(bias)) made.bias_inner = bias.strides[0];
-      made.heads = static_cast<int32_t>(heads);
-      return made;
-    };
-    const auto to_cache = [](aa_decode_heads heads, const aa_tensor& cache) {
-      heads.outer = cache.strides[0];
-      heads.head = cache.strides[1];
-      heads.slot = cache.strides[2];
-      heads.inner = cache.strides[3];
-      heads.dtype = cache.dtype;
-      return heads;
-    };
-    aa_decode_heads q_heads = heads_of(t[5], t[6], q.shape[1]);
-    q_heads.outer = q.strides[0];
-    q_heads.head = q.strides[1];
-    q_heads.inner = q.strides[2];
-    q_heads.dtype = q.dtype;
-    const aa_decode_heads k_heads = to_cache(heads_of(t[7], t[8], k_cache.shape[1]), k_cache);
-    const aa_decode_heads v_heads = to_cache(heads_of(t[9], t[10], v_cache.shape[1]), v_cache);
-    aa_decode_rope rope{};
-    rope.cos_row = cos.strides[0];
-    rope.cos_inner = cos.strides[1];
-    rope.sin_row = sin.strides[0];
-    rope.sin_inner = sin.strides[1];
-    rope.sequence_inner = sequence.strides[0];
-    rope.position_inner = positions.strides[0];
-    rope.head_size = static_cast<int32_t>(q.shape[2]);
-    rope.pairs = static_cast<int32_t>(cos.shape[1]);
-    rope.interleaved = params.interleaved;
-    rope.sequences = static_cast<int32_t>(k_cache.shape[0]);
-    rope.slots = static_cast<int32_t>(k_cache.shape[2]);
-    rope.tokens = static_cast<int32_t>(x.shape[0]);
+    const QkvArguments a = qkv_arguments(t, params.interleaved);
     const int64_t units = (q.shape[1] + 2 * k_cache.shape[1]) * (q.shape[2] / 2);
     if (units == 0) return;
     const std::array weights = {&t[5], &t[7], &t[9]};
     const auto [plan, shape] = this->plan(stream, {&q, &k_cache, &v_cache}, x, &norm, params.eps, weights, units, 2);
     kernel(qkv_file, t[5].dtype, plan)
         .launch(0, stream.handle(), shape, x.data, norm.data, plan.x, t[5].data, t[7].data, t[9].data, t[6].data,
-                t[8].data, t[10].data, q.data, k_cache.data, v_cache.data, q_heads, k_heads, v_heads, cos.data,
-                sin.data, sequence.data, positions.data, rope);
+                t[8].data, t[10].data, q.data, k_cache.data, v_cache.data, a.q, a.k, a.v, cos.data, sin.data,
+                sequence.data, positions.data, a.rope);
   }
 
   DeviceState& device_;

@@ -25,8 +25,8 @@ using ops::portable::element_count_of;
 using ops::portable::row_count_of;
 using ops::portable::rows_of;
 
-constexpr int64_t vector = 8;              // elements that a thread takes at once
-constexpr int64_t most_grid_rows = 65535;  // in the second dimension of a grid
+constexpr int64_t vector = 8;                   // elements that a thread takes at once
+constexpr int64_t most_blocks_of_rows = 65535;  // in the second dimension of a grid
 // Fewer logits than this are computed by one small group, and with more rows than this no row is shared by several
 // blocks.
 constexpr int64_t smallest_vocabulary = 256;
@@ -50,7 +50,7 @@ int64_t row_size(const aa_tensor& t) { return t.shape[t.ndim - 1]; }
 
 // Returns the distance between rows in elements, if it is the same for all rows and each row is contiguous and begins
 // at a multiple of 16 bytes.
-std::optional<int64_t> row_step(const aa_tensor& t) {
+std::optional<int64_t> aligned_row_step(const aa_tensor& t) {
   if (!is_float(t) || !is_aligned(t)) return std::nullopt;
   if (t.strides[t.ndim - 1] != 1 && row_size(t) > 1) return std::nullopt;
   if (row_count_of(t) == 1) return row_size(t);
@@ -102,7 +102,8 @@ class RowOps final : public OpGroup {
     const aa_tensor* t = call.tensors;
     switch (op) {
       case Op::Embedding:
-        return t[0].shape[0] <= most_grid_rows && row_size(t[0]) % vector == 0 && row_step(t[0]) && row_step(t[1]);
+        return t[0].shape[0] <= most_blocks_of_rows && row_size(t[0]) % vector == 0 && aligned_row_step(t[0]) &&
+               aligned_row_step(t[1]);
       case Op::RmsNorm: return supports_norm(t, aa_tensor{}, t[3]);
       case Op::LayerNorm: return supports_norm(t, t[3], t[4]);
       case Op::GatedActivation:
@@ -117,7 +118,7 @@ class RowOps final : public OpGroup {
         return t[2].shape[0] <= most_quantized_tokens && elements_of_token(t[2]) <= INT32_MAX / 4 &&
                has_even_rows(t[0]) && has_even_rows(t[1]);
       default:
-        return t[0].shape[0] <= (op == Op::Argmax ? most_argmax_rows : most_sample_rows) && row_step(t[1]) &&
+        return t[0].shape[0] <= (op == Op::Argmax ? most_argmax_rows : most_sample_rows) && aligned_row_step(t[1]) &&
                row_size(t[1]) >= smallest_vocabulary && row_size(t[1]) <= largest_vocabulary;
     }
   }
@@ -202,8 +203,9 @@ class RowOps final : public OpGroup {
 
   static bool supports_norm(const aa_tensor* t, const aa_tensor& bias, const aa_tensor& residual) {
     const int64_t size = row_size(t[0]);
-    return size % vector == 0 && size <= AA_NORM_THREADS * AA_NORM_CHUNKS * vector && row_step(t[0]) &&
-           row_step(t[1]) && is_vector(t[2]) && is_vector(bias) && (absent(residual) || row_step(residual));
+    return size % vector == 0 && size <= AA_NORM_THREADS * AA_NORM_CHUNKS * vector && aligned_row_step(t[0]) &&
+           aligned_row_step(t[1]) && is_vector(t[2]) && is_vector(bias) &&
+           (absent(residual) || aligned_row_step(residual));
   }
 
   void embedding(const aa_tensor* t, Stream& stream) {
@@ -212,8 +214,8 @@ class RowOps final : public OpGroup {
         .grid = {blocks_for(size, AA_EMBEDDING_THREADS * vector), static_cast<unsigned>(t[0].shape[0]), 1},
         .block = AA_EMBEDDING_THREADS,
         .overlaps_previous = true};
-    embedding_.launch(0, stream.handle(), shape, t[0].data, *row_step(t[0]), t[1].data, *row_step(t[1]), t[2].data,
-                      t[2].strides[0], t[1].shape[0], size, t[0].dtype, t[1].dtype, t[2].dtype);
+    embedding_.launch(0, stream.handle(), shape, t[0].data, *aligned_row_step(t[0]), t[1].data, *aligned_row_step(t[1]),
+                      t[2].data, t[2].strides[0], t[1].shape[0], size, t[0].dtype, t[1].dtype, t[2].dtype);
     wrote(stream, {&t[0]});
   }
 
@@ -221,9 +223,9 @@ class RowOps final : public OpGroup {
     const aa_tensor* t = call.tensors;
     aa_norm_rows a{};
     a.size = row_size(t[0]);
-    a.out_row = *row_step(t[0]);
-    a.x_row = *row_step(t[1]);
-    a.residual_row = absent(residual) ? 0 : *row_step(residual);
+    a.out_row = *aligned_row_step(t[0]);
+    a.x_row = *aligned_row_step(t[1]);
+    a.residual_row = absent(residual) ? 0 : *aligned_row_step(residual);
     a.out_dtype = t[0].dtype;
     a.x_dtype = t[1].dtype;
     a.residual_dtype = residual.dtype;
@@ -311,7 +313,7 @@ class RowOps final : public OpGroup {
     const int64_t rows = out.shape[0];
     aa_sample_rows a{};
     a.size = row_size(logits);
-    a.row = *row_step(logits);
+    a.row = *aligned_row_step(logits);
     a.out_step = out.strides[0];
     a.has_seen = !absent(seen);
     a.seen_row = seen.strides[0];

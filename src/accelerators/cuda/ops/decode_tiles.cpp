@@ -1,0 +1,216 @@
+// Rounded products of a few rows of x with weights of Q4_0, Q8_0 and Q4_K by the kernels of kernels/cuda/decode_tiles_*.cu:
+// "quantized_linear", "norm_quantized_gated_linear" and "norm_quantized_qkv_rope". Rows of weights have a multiple of 256 values
+// and begin at multiples of 16 bytes. decode_quantized.cpp and the portable kernels run what is not supported here.
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "accelerators/cuda/ops/decode_calls.h"
+#include "accelerators/cuda/ops/op_group.h"
+#include "accelerators/cuda/ops/tuned_kernels.h"
+#include "accelerators/cuda/stream.h"
+#include "anyaccel/dtype.h"
+
+namespace anyaccel::cuda {
+namespace {
+
+#include "kernels/cuda/decode_tiles_arguments.h"
+
+struct TileFormat {
+  uint32_t number;
+  const char* name;
+};
+constexpr std::array<TileFormat, 3> tile_formats = {
+    {{AA_BLOCK_Q4_0, "q4_0"}, {AA_BLOCK_Q8_0, "q8_0"}, {AA_BLOCK_Q4_K, "q4_k"}}};
+// Columns of each format's kernels, which the ends of their names stand for: of one row of x in two parts, and of more.
+constexpr std::array<int, 2> tile_columns = {2, 8};
+// Where a row of weights begins is told in 30 bits, in units of 16 bytes.
+constexpr int64_t most_weight_bytes = int64_t{16} << 30;
+
+bool is_float_type(int32_t dtype) { return dtype == AA_DTYPE_F32 || dtype == AA_DTYPE_BF16 || dtype == AA_DTYPE_F16; }
+
+// Four neighbours of a row can be read at once.
+bool reads_by_four(const aa_tensor& t) {
+  const int64_t quad = 4 * size_of(t.dtype);
+  const int last = t.ndim - 1;
+  if (!is_float_type(t.dtype) || (t.strides[last] != 1 && t.shape[last] > 1)) return false;
+  if (reinterpret_cast<uintptr_t>(t.data) % static_cast<uintptr_t>(quad) != 0) return false;
+  return last == 0 || t.shape[0] <= 1 || t.strides[0] * size_of(t.dtype) % quad == 0;
+}
+
+constexpr aa_tensor no_tensor{};
+
+class DecodeTiles final : public OpGroup {
+ public:
+  explicit DecodeTiles(DeviceState& device) : device_(device) {
+    for (const char* file : {"decode_tiles_linear", "decode_tiles_gated", "decode_tiles_qkv"}) {
+      for (const TileFormat& format : tile_formats) {
+        const std::string name = std::string(file) + "_" + format.name;
+        kernels_.push_back(std::make_unique<TunedKernels>(
+            device, std::string(file) + ".cu", std::vector<std::string>{name + "_1", name + "_8"},
+            std::vector<std::string>{"-DAA_NUMBER=" + std::to_string(format.number)}));
+      }
+    }
+  }
+
+  std::span<const Op> ops() const override { return list; }
+
+  bool supports(Op op, const aa_op_call& call, DeviceState&) override {
+    const aa_tensor* t = call.tensors;
+    switch (op) {
+      case Op::QuantizedLinear: {
+        const auto& params = *static_cast<const aa_quantized_params*>(call.params);
+        return fits(params, t[1], no_tensor, {t[2]});
+      }
+      case Op::NormQuantizedGatedLinear: {
+        const auto& params = *static_cast<const aa_norm_quantized_params*>(call.params);
+        return fits(params, t[1], t[2], {t[3], t[4]});
+      }
+      default: {
+        const auto& params = *static_cast<const aa_norm_quantized_params*>(call.params);
+        const int64_t head_size = t[0].shape[2];
+        return head_size > 0 && head_size % 2 == 0 && 2 * t[11].shape[1] <= head_size && t[1].shape[0] <= INT32_MAX &&
+               t[1].shape[2] <= INT32_MAX && fits(params, t[3], t[4], {t[5], t[7], t[9]});
+      }
+    }
+  }
+
+  void enqueue(Op op, const aa_op_call& call, Stream& stream) override {
+    const aa_tensor* t = call.tensors;
+    switch (op) {
+      case Op::QuantizedLinear: return enqueue_linear(call, stream);
+      case Op::NormQuantizedGatedLinear: return enqueue_gated(call, stream);
+      default:
+        if (t[3].shape[0] > 0) enqueue_qkv(call, stream);
+    }
+  }
+
+ private:
+  static constexpr Op list[] = {Op::QuantizedLinear, Op::NormQuantizedGatedLinear, Op::NormQuantizedQkvRope};
+  enum File : size_t { linear_file, gated_file, qkv_file };
+
+  struct Plan {
+    aa_tiles_x x;
+    size_t format, kernel;
+    TunedLaunch shape;
+  };
+
+  static size_t format_of(int32_t number) {
+    const auto* found = std::ranges::find(tile_formats, static_cast<uint32_t>(number), &TileFormat::number);
+    return static_cast<size_t>(found - tile_formats.begin());
+  }
+  static int64_t shared_bytes(size_t format, size_t kernel, int64_t k) {
+    return AA_TILES_SHARED(tile_formats.at(format).number, tile_columns.at(kernel), k / AA_TILES_PIECE);
+  }
+
+  template <class Params>
+  bool fits(const Params& params, const aa_tensor& x, const aa_tensor& norm,
+            std::initializer_list<std::reference_wrapper<const aa_tensor>> ws) const {
+    const int64_t m = x.shape[0], k = x.shape[1];
+    const size_t format = format_of(params.format);
+    if (format == tile_formats.size() || params.rounding != AA_QUANTIZED_ROUNDED || m > AA_TILES_ROWS) return false;
+    if (k < 1 || k % AA_TILES_PIECE != 0 || k > INT32_MAX / 64) return false;
+    if (shared_bytes(format, m > 1 ? 1 : 0, k) > device_.facts().shared_per_block_optin) return false;
+    if (!reads_by_four(x) || (is_there(norm) && !reads_by_four(norm))) return false;
+    for (const aa_tensor& w : ws) {
+      if (reinterpret_cast<uintptr_t>(w.data) % 16 != 0 || w.shape[0] > INT32_MAX / 4) return false;
+      if (w.shape[0] <= 1) continue;
+      if (w.strides[0] < 0 || w.strides[0] % 16 != 0 ||
+          w.shape[0] > most_weight_bytes / std::max<int64_t>(w.strides[0], 1))
+        return false;
+    }
+    return true;
+  }
+
+  // Plans the computation of `units` units of two rows of `weights`; `norm`: null if x is used as it is. Records in the stream
+  // that the next kernel writes `written`.
+  Plan plan(int32_t format, const aa_tensor& x, const aa_tensor* norm, float eps, int64_t units,
+            std::initializer_list<const aa_tensor*> weights, std::initializer_list<const aa_tensor*> written,
+            Stream& stream) const {
+    const int64_t m = x.shape[0], k = x.shape[1];
+    Plan plan{};
+    plan.format = format_of(format);
+    plan.kernel = m > 1 ? 1 : 0;
+    plan.x.row = x.strides[0] * size_of(x.dtype);
+    plan.x.dtype = x.dtype;
+    plan.x.normed = norm != nullptr;
+    plan.x.norm_dtype = norm ? norm->dtype : AA_DTYPE_NONE;
+    plan.x.eps = eps;
+    plan.x.inverse_k = 1.0f / static_cast<float>(k);
+    plan.x.m = static_cast<int32_t>(m);
+    plan.x.parts = 2 * m <= tile_columns.at(plan.kernel) ? 2 : 1;
+    plan.x.pieces = static_cast<int32_t>(k / AA_TILES_PIECE);
+    plan.x.units = static_cast<int32_t>(units);
+    const int64_t tiles = (units + AA_TILES_UNITS - 1) / AA_TILES_UNITS;
+    const int64_t blocks = std::min<int64_t>(tiles, device_.facts().multiprocessors);
+    plan.x.tiles_each = static_cast<int32_t>(tiles / blocks);
+    plan.x.tiles_more = static_cast<int32_t>(tiles % blocks);
+    PendingWrites& pending = stream.pending_writes();
+    std::array<PendingWrites::Range, 3> reads, writes;
+    size_t read_count = 0, write_count = 0;
+    for (const aa_tensor* tensor : weights) reads.at(read_count++) = PendingWrites::range_of(*tensor);
+    for (const aa_tensor* tensor : written) writes.at(write_count++) = PendingWrites::range_of(*tensor);
+    plan.x.early = pending.known() && !pending.contains_any_of(std::span(reads).first(read_count));
+    pending.add(plan.x.early != 0, std::span(writes).first(write_count));
+    const auto number = tile_formats.at(plan.format).number;
+    plan.shape = {.grid = {static_cast<unsigned>(blocks), 1, 1},
+                  .block = static_cast<unsigned>(AA_TILES_THREADS(number, tile_columns.at(plan.kernel))),
+                  .shared_bytes = static_cast<unsigned>(shared_bytes(plan.format, plan.kernel, k)),
+                  .overlaps_previous = true,
+                  .alone = true};
+    return plan;
+  }
+  TunedKernels& kernels(File file, const Plan& plan) { return *kernels_[file * tile_formats.size() + plan.format]; }
+
+  void enqueue_linear(const aa_op_call& call, Stream& stream) {
+    const aa_tensor &out = call.tensors[0], &x = call.tensors[1], &w = call.tensors[2], &bias = call.tensors[3],
+                    &residual = call.tensors[4];
+    if (out.shape[0] == 0 || out.shape[1] == 0) return;
+    const aa_decode_part part = part_of(out, w, bias, 2);
+    const Plan plan = this->plan(static_cast<const aa_quantized_params*>(call.params)->format, x, nullptr, 0.0f,
+                                 part.units, {&w}, {&out}, stream);
+    kernels(linear_file, plan)
+        .launch(plan.kernel, stream.handle(), plan.shape, x.data, plan.x, out.data, w.data, bias.data, part,
+                residual.data, residual_of(residual));
+  }
+
+  void enqueue_gated(const aa_op_call& call, Stream& stream) {
+    const aa_tensor* t = call.tensors;
+    const aa_tensor& out = t[0];
+    if (out.shape[0] == 0 || out.shape[1] == 0) return;
+    const auto& params = *static_cast<const aa_norm_quantized_params*>(call.params);
+    const aa_decode_part gate = part_of(out, t[3], t[5], 1), up = part_of(out, t[4], t[6], 1);
+    const Plan plan = this->plan(params.format, t[1], &t[2], params.eps, gate.units, {&t[3], &t[4]}, {&out}, stream);
+    kernels(gated_file, plan)
+        .launch(plan.kernel, stream.handle(), plan.shape, t[1].data, t[2].data, plan.x, out.data, t[3].data, t[4].data,
+                t[5].data, t[6].data, gate, up, params.kind, int32_t{0});
+  }
+
+  void enqueue_qkv(const aa_op_call& call, Stream& stream) {
+    const aa_tensor* t = call.tensors;
+    const auto& params = *static_cast<const aa_norm_quantized_params*>(call.params);
+    const QkvArguments a = qkv_arguments(t, params.interleaved);
+    const int64_t units = (t[0].shape[1] + 2 * t[1].shape[1]) * (t[0].shape[2] / 2);
+    if (units == 0) return;
+    const Plan plan =
+        this->plan(params.format, t[3], &t[4], params.eps, units, {&t[5], &t[7], &t[9]}, {&t[0], &t[1], &t[2]}, stream);
+    kernels(qkv_file, plan)
+        .launch(plan.kernel, stream.handle(), plan.shape, t[3].data, t[4].data, plan.x, t[5].data, t[7].data, t[9].data,
+                t[6].data, t[8].data, t[10].data, t[0].data, t[1].data, t[2].data, a.q, a.k, a.v, t[11].data,
+                t[12].data, t[13].data, t[14].data, a.rope);
+  }
+
+  DeviceState& device_;
+  std::vector<std::unique_ptr<TunedKernels>> kernels_;  // by file and format
+};
+
+}  // namespace
+
+std::unique_ptr<OpGroup> make_decode_tiles(DeviceState& device) { return std::make_unique<DecodeTiles>(device); }
+
+}  // namespace anyaccel::cuda

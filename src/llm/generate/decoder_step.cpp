@@ -216,7 +216,8 @@ void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const
   if (format != 0 && same_format && !adapting() && cache_format_ == 0 && !layer.q_norm && !layer.k_norm) {
     ops_->norm_quantized_qkv_rope(views.q3, cache, views.hidden, layer.input_norm,
                                   {layer.q, layer.q_bias, layer.k, layer.k_bias, layer.v, layer.v_bias, {}, {}}, format,
-                                  model_->rounds_quantized(), {views.cos, views.sin}, config.rms_norm_eps);
+                                  model_->rounds_quantized(), {views.cos, views.sin, layer.rotates_pairs},
+                                  config.rms_norm_eps);
   } else if (adapting() || format != 0 || !same_format || cache_format_ != 0) {
     ops_->rms_norm(views.normed, views.hidden, layer.input_norm, config.rms_norm_eps);
     queries_keys_values(views.normed, layer, index, cache);

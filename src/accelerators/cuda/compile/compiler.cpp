@@ -20,6 +20,8 @@
 namespace anyaccel::cuda {
 namespace {
 
+namespace fs = std::filesystem;
+
 // A compiler and its target.
 struct Choice {
   const RuntimeCompiler* library = nullptr;  // null: nvcc
@@ -82,23 +84,34 @@ std::string nvcc_identity(const std::string& file) {
   return identity;
 }
 
-// Kernels that were compiled before serve without a compiler. They are found by its identity, so that of the last one is kept.
-std::string identity_of(const Choice& choice) {
+// Kernels that were compiled before serve without a compiler. They are found by its identity, so that of the last one that compiled
+// something is kept.
+fs::path identity_file(const Choice& choice) {
+  const fs::path cache = cache_directory();
+  return cache.empty() ? cache : cache / "compilers" / choice.target;
+}
+
+std::optional<std::string> kept_identity(const fs::path& file) {
   constexpr size_t most_bytes = 4096;
-  const std::filesystem::path cache = cache_directory();
-  const std::filesystem::path file = cache.empty() ? cache : cache / "compilers" / choice.target;
-  const std::optional<std::string> kept = cache.empty() ? std::nullopt : read_cache_file(file, most_bytes);
-  if (!choice.missing.empty()) {
-    if (!kept) throw abi::Failure(AA_UNAVAILABLE, choice.missing);
-    static std::once_flag told;
-    std::call_once(
-        told, [&] { log_warning("cuda: only kernels that " + *kept + " compiled before can run: " + choice.missing); });
-    return *kept;
-  }
-  const std::string identity = choice.library ? choice.library->identity() : nvcc_identity(choice.nvcc);
-  // Without it only later processes that find no compiler are worse off, so a failure is not reported.
-  if (!cache.empty() && kept != identity) write_cache_file(file, identity);
-  return identity;
+  return file.empty() ? std::nullopt : read_cache_file(file, most_bytes);
+}
+
+std::string identity_of(const Choice& choice) {
+  if (choice.library) return choice.library->identity();
+  if (choice.missing.empty()) return nvcc_identity(choice.nvcc);
+  const std::optional<std::string> kept = kept_identity(identity_file(choice));
+  if (!kept) throw abi::Failure(AA_UNAVAILABLE, choice.missing);
+  static std::once_flag told;
+  std::call_once(
+      told, [&] { log_warning("cuda: only kernels that " + *kept + " compiled before can run: " + choice.missing); });
+  return *kept;
+}
+
+// Without it only later processes that find no compiler are worse off, so a failure is not reported.
+void keep_identity(const Choice& choice) {
+  const fs::path file = identity_file(choice);
+  const std::string identity = identity_of(choice);
+  if (!file.empty() && kept_identity(file) != identity) write_cache_file(file, identity);
 }
 
 abi::CompileOutput compile_by_nvcc(const Choice& choice, const std::string& name, const std::string& source,
@@ -160,8 +173,11 @@ abi::CompileOutput compile(const DeviceFacts& facts, const std::string& name, co
   }
   if (!has_target) all.push_back((hip ? "--offload-arch=" : "--gpu-architecture=") + choice.target);
   all.insert(all.end(), options.begin(), options.end());
-  if (!choice.library) return compile_by_nvcc(choice, name, source, all);
-  return choice.library->compile(name, source, all, ptx ? RuntimeCompiler::Image::ptx : RuntimeCompiler::Image::native);
+  const auto image = ptx ? RuntimeCompiler::Image::ptx : RuntimeCompiler::Image::native;
+  abi::CompileOutput output =
+      choice.library ? choice.library->compile(name, source, all, image) : compile_by_nvcc(choice, name, source, all);
+  if (output.succeeded) keep_identity(choice);
+  return output;
 }
 
 }  // namespace anyaccel::cuda

@@ -50,7 +50,7 @@ Values blocks(int64_t rows, int64_t inputs, int seed) {
   return bytes;
 }
 Values decoded(const OpTensor& w) {
-  const Values bytes = w.given();
+  const Values& bytes = w.given();
   Values values;
   for (size_t i = 0; i < bytes.size(); ++i) {
     if (i % 34 > 1) values.push_back((bytes[i] < 128 ? bytes[i] : bytes[i] - 256) / 64);

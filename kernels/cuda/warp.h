@@ -21,7 +21,6 @@
 #define AA_WARP ((aa_i32)(threadIdx.x >> 5))
 #define AA_LANE ((aa_i32)(threadIdx.x & 31))
 #define AA_WARP_SYNC() __syncwarp()
-#define AA_PRAGMA_NO_UNROLL _Pragma("unroll 1")
 // A function that is not expanded where it is called: for what is seldom or costly, so that a kernel compiles fast.
 #define AA_CALL static __device__ __noinline__
 // Dynamic shared memory of the launch, aligned to 128 bytes.

@@ -53,6 +53,7 @@ using aa_u64 = uint64_t;
 #define AA_LOCAL_ID 0
 #define AA_BARRIER()
 #define AA_PRAGMA_UNROLL _Pragma("GCC unroll 64")
+#define AA_PRAGMA_NO_UNROLL
 
 namespace anyaccel::op {
 

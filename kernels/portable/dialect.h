@@ -62,6 +62,10 @@
 // From the folder of the language: dialects/opencl-c, dialects/cuda-c++, or a driver's own (aa_compiler_table::dialect).
 #include "language.h"
 #endif
+// Before a loop that is not to be unrolled; languages without such a word need not define it.
+#ifndef AA_PRAGMA_NO_UNROLL
+#define AA_PRAGMA_NO_UNROLL
+#endif
 
 // ---- the same in every language ----------------------------------------------------------------------------------------
 

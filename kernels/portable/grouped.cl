@@ -67,7 +67,8 @@ AA_FN void aa_grouped_item(AA_PRIVATE float* results, AA_IN(float) x, AA_IN(void
   if (rows == AA_GROUPED_ROWS && columns == AA_GROUPED_COLUMNS) {
     aa_grouped_tile(AA_GROUPED_ROWS, AA_GROUPED_WIDES, results, x, w, kind, s, w_at, row);
   } else {
-    for (aa_i64 r = 0; r < rows; ++r) {
+    // Compilers that know the largest number of rows and columns write every combination of their tails out.
+    AA_PRAGMA_NO_UNROLL for (aa_i64 r = 0; r < rows; ++r) {
       AA_PRIVATE float* to = results + r * AA_GROUPED_COLUMNS;
       aa_i64 c = 0;
 #if AA_GROUP_SIZE == 1
@@ -76,10 +77,10 @@ AA_FN void aa_grouped_item(AA_PRIVATE float* results, AA_IN(float) x, AA_IN(void
         c = columns;
       }
 #endif
-      for (; c + AA_WIDE <= columns; c += AA_WIDE) {
+      AA_PRAGMA_NO_UNROLL for (; c + AA_WIDE <= columns; c += AA_WIDE) {
         aa_grouped_tile(1, 1, to + c, x, w, kind, s, w_at + c, row + r);
       }
-      for (; c < columns; ++c) {
+      AA_PRAGMA_NO_UNROLL for (; c < columns; ++c) {
         float sum = 0.0f;
         for (aa_i64 k = 0; k < s.inner; ++k) {
           sum = aa_fma(x[(row + r) * s.inner + k], aa_weight(w, kind, w_at + k * s.columns + c), sum);
@@ -144,8 +145,8 @@ AA_KERNEL(grouped_product, AA_ITEMS)
       } else {
         aa_grouped_item(results, x, w, AA_F16, s, expert, row, rows, column, columns);
       }
-      for (aa_i64 r = 0; r < rows; ++r) {
-        for (aa_i64 c = 0; c < columns; ++c) {
+      AA_PRAGMA_NO_UNROLL for (aa_i64 r = 0; r < rows; ++r) {
+        AA_PRAGMA_NO_UNROLL for (aa_i64 c = 0; c < columns; ++c) {
           aa_grouped_store(out, scales, bias, s, expert, row + r, column + c, results[r * AA_GROUPED_COLUMNS + c]);
         }
       }

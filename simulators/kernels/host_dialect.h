@@ -38,6 +38,7 @@ using aa_u64 = std::uint64_t;
 #define AA_LOCAL_ID (static_cast<aa_i32>(::sim::GroupRunner::current().item()))
 #define AA_BARRIER() ::sim::GroupRunner::current().barrier()
 #define AA_PRAGMA_UNROLL
+#define AA_PRAGMA_NO_UNROLL
 
 namespace sim {
 

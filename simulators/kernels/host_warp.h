@@ -16,7 +16,6 @@
 #define AA_WARP (static_cast<aa_i32>(::sim::GroupRunner::current().item() >> 5))
 #define AA_LANE (static_cast<aa_i32>(::sim::GroupRunner::current().item() & 31))
 #define AA_WARP_SYNC() ::sim::warp_sync()
-#define AA_PRAGMA_NO_UNROLL
 #define AA_CALL [[maybe_unused]] static
 #define AA_DYNAMIC_LOCAL(name) aa_u8* const name = static_cast<aa_u8*>(::sim::GroupRunner::current().dynamic_local())
 

@@ -31,6 +31,7 @@ typedef unsigned long long aa_u64;
 #define AA_LOCAL_ID ((aa_i32)threadIdx.x)
 #define AA_BARRIER() __syncthreads()
 #define AA_PRAGMA_UNROLL _Pragma("unroll")
+#define AA_PRAGMA_NO_UNROLL _Pragma("unroll 1")
 
 #define aa_bits(x) __float_as_uint(x)
 #define aa_float(u) __uint_as_float(u)

@@ -39,6 +39,7 @@ typedef ulong aa_u64;
 #define AA_LOCAL_ID ((aa_i32)aa_local_id)
 #define AA_BARRIER() metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup)
 #define AA_PRAGMA_UNROLL _Pragma("unroll")
+#define AA_PRAGMA_NO_UNROLL _Pragma("unroll 1")
 
 #define aa_bits(x) metal::as_type<aa_u32>((float)(x))
 #define aa_float(u) metal::as_type<float>((aa_u32)(u))

@@ -43,6 +43,7 @@ typedef ulong aa_u64;
 #define AA_LOCAL_ID ((aa_i32)get_local_id(0))
 #define AA_BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
 #define AA_PRAGMA_UNROLL _Pragma("unroll")
+#define AA_PRAGMA_NO_UNROLL _Pragma("unroll 1")
 
 #define aa_bits(x) as_uint((float)(x))
 #define aa_float(u) as_float((aa_u32)(u))

@@ -149,7 +149,10 @@ double divergence(const std::vector<float>& original, const std::vector<float>& 
 
 // The text on which models are compared is not the one that the importance comes from. A perplexity may fall by chance when
 // weights are rounded; the divergence from the original does not.
-TEST(Importance, TheBundledModelStaysNearerToTheOriginal) {
+class ImportanceOfModels : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ImportanceOfModels, TheBundledModelStaysNearerToTheOriginal) {
+  const std::string type = GetParam();
   const TestDirectory dir;
   const auto [known, other] = stories();
   std::vector<int32_t> ids = Tokenizer::load(bundled_model)->encode(other);
@@ -160,25 +163,26 @@ TEST(Importance, TheBundledModelStaysNearerToTheOriginal) {
   const std::vector<float> original = logits_of_window(bundled_model, ids, plain);
   LoadOptions exact;
   exact.activations = Activations::F32;
-  for (const char* type : {"q4_0", "q4_k", "q3_k", "q2_k", "int4"}) {
-    QuantizeResult results[2];
-    double distance[2] = {};
-    for (const size_t with : {0, 1}) {
-      const std::string ending = type[0] == 'q' ? ".gguf" : "";
-      const std::string out = (dir.path() / (type + std::to_string(with) + ending)).string();
-      QuantizeOptions options;
-      options.type = type;
-      if (with == 1) options.importance_text = known;
-      results[with] = quantize_model(bundled_model, out, options);
-      distance[with] = divergence(original, logits_of_window(out, ids, exact), original.size() / ids.size());
-    }
-    EXPECT_LT(distance[1], distance[0]) << type;
-    EXPECT_EQ(results[0].weighted_error, 0) << type;
-    EXPECT_LT(results[1].weighted_error, results[1].relative_error) << type;
-    EXPECT_GT(results[1].relative_error, results[0].relative_error) << type << ": nothing was weighted";
-    RecordProperty(type, std::to_string(distance[0]) + " and with a text " + std::to_string(distance[1]));
+  QuantizeResult results[2];
+  double distance[2] = {};
+  for (const size_t with : {0, 1}) {
+    const std::string ending = type[0] == 'q' ? ".gguf" : "";
+    const std::string out = (dir.path() / (type + std::to_string(with) + ending)).string();
+    QuantizeOptions options;
+    options.type = type;
+    if (with == 1) options.importance_text = known;
+    results[with] = quantize_model(bundled_model, out, options);
+    distance[with] = divergence(original, logits_of_window(out, ids, exact), original.size() / ids.size());
   }
+  EXPECT_LT(distance[1], distance[0]);
+  EXPECT_EQ(results[0].weighted_error, 0);
+  EXPECT_LT(results[1].weighted_error, results[1].relative_error);
+  EXPECT_GT(results[1].relative_error, results[0].relative_error) << "nothing was weighted";
+  RecordProperty(type, std::to_string(distance[0]) + " and with a text " + std::to_string(distance[1]));
 }
+
+INSTANTIATE_TEST_SUITE_P(All, ImportanceOfModels, ::testing::Values("q4_0", "q4_k", "q3_k", "q2_k", "int4"),
+                         [](const auto& info) { return std::string(info.param); });
 
 }  // namespace
 }  // namespace anyaccel::llm

@@ -2,6 +2,7 @@
 // the objects behind tensors, scalars and executors of aclnn functions.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -33,7 +34,7 @@ struct NnTensor {
   // Of a matrix in blocks. Returns true if the tensor is its transpose: [k, n] with the strides {1, k}.
   bool transposed() const { return strides[0] == 1 && strides[1] == dims[0]; }
   // Of a matrix in blocks: the sizes that it is stored with, {columns of blocks, rows of blocks, 16, elements in 32 bytes}.
-  std::vector<std::int64_t> blocks() const;
+  std::array<std::int64_t, 4> blocks() const;
   // Of a matrix in blocks: where the element of this row and column of the matrix that is stored lies, in elements.
   std::int64_t place(std::int64_t row, std::int64_t column) const;
 };

@@ -33,14 +33,14 @@ std::size_t NnTensor::bytes() const {
   return static_cast<std::size_t>(last + 1) * nn_type_bytes(type);
 }
 
-std::vector<std::int64_t> NnTensor::blocks() const {
+std::array<std::int64_t, 4> NnTensor::blocks() const {
   const std::int64_t width = kNnBlockBytes / static_cast<std::int64_t>(nn_type_bytes(type));
   const std::int64_t rows = dims[transposed() ? 1 : 0], columns = dims[transposed() ? 0 : 1];
   return {(columns + width - 1) / width, (rows + kNnBlockRows - 1) / kNnBlockRows, kNnBlockRows, width};
 }
 
 std::int64_t NnTensor::place(std::int64_t row, std::int64_t column) const {
-  const std::vector<std::int64_t> sizes = blocks();
+  const std::array<std::int64_t, 4> sizes = blocks();
   const std::int64_t block = column / sizes[3] * sizes[1] + row / kNnBlockRows;
   return (block * kNnBlockRows + row % kNnBlockRows) * sizes[3] + column % sizes[3];
 }

@@ -1,6 +1,8 @@
 // Simulates the library under Huawei's operators (libnnopbase.so): tensors, scalars, lists of integers, executors. Names
 // and orders of arguments are those of the open opbase repository (acl_meta.h).
+#include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "simulators/ascend/nn_objects.h"
 #include "simulators/libraries/library.h"
@@ -79,7 +81,7 @@ Handle aclCreateTensor(const std::int64_t* dims, std::uint64_t count, int type, 
     if (count != 2 || nn_type_bytes(type) > 4) return refuse("only matrices of small types are simulated in blocks");
     const bool dense = made->strides[0] == dims[1] && made->strides[1] == 1;
     if (offset != 0 || (!dense && !made->transposed())) return refuse("a matrix in blocks with gaps");
-    if (std::vector<std::int64_t>(storage, storage + storage_count) != made->blocks()) {
+    if (!std::ranges::equal(std::span(storage, storage_count), made->blocks())) {
       return refuse("the sizes of the storage are not those of the matrix in blocks");
     }
     return tensors().add(std::move(made));

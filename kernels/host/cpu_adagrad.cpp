@@ -11,11 +11,15 @@ struct Step {
   explicit Step(const aa_adagrad_args& args)
       : eps(args.eps), step_size(args.step_size), weight_decay(args.weight_decay), scale(args.grad_scale) {}
 
-  AA_INLINE void operator()(Vec& p, Vec g, Vec& v, Vec&) const {
-    const Vec grad = g * scale + weight_decay * p;
-    v = v + grad * grad;
-    p = p + step_size * (grad / (sqrt(v) + eps));
+  static constexpr bool kDivides = true;
+  static constexpr int kByDivider = kTogether / 2;
+  AA_INLINE bool begin(const Many& p, const Many& g, Many& v, Many&, Many& a, Many& b) const {
+    a = scale * g + weight_decay * p;
+    v = v + a * a;
+    b = sqrt(v) + eps;
+    return can_multiply_instead<kByDivider>(a, b);
   }
+  AA_INLINE void finish(Many& p, const Many& quotient) const { p = p + step_size * quotient; }
 };
 
 }  // namespace

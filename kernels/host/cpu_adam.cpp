@@ -20,14 +20,18 @@ struct Step {
         decay(kL2 ? args.weight_decay : args.decay),
         scale(args.grad_scale) {}
 
-  AA_INLINE void operator()(Vec& p, Vec g, Vec& m, Vec& v) const {
-    Vec grad = g * scale;
-    if (kL2) grad += decay * p;
-    m = beta1 * m + one_minus_beta1 * grad;
+  static constexpr bool kDivides = true;
+  static constexpr int kByDivider = kTogether;
+  AA_INLINE bool begin(Many& p, const Many& g, Many& m, Many& v, Many& a, Many& b) const {
+    Many grad = scale * g;
+    if (kL2) grad = grad + decay * p;
+    a = m = beta1 * m + one_minus_beta1 * grad;
     v = beta2 * v + one_minus_beta2 * (grad * grad);
-    if (!kL2) p += decay * p;
-    p += step_size * (m / (sqrt(v) * correction + eps));
+    if (!kL2) p = p + decay * p;
+    b = correction * sqrt(v) + eps;
+    return false;
   }
+  AA_INLINE void finish(Many& p, const Many& quotient) const { p = p + step_size * quotient; }
 };
 
 // The step undone: the parameters first, because L2 needs the old ones to know the gradient.
@@ -47,17 +51,19 @@ struct Undo {
         kept(1.0f + args.decay),
         scale(args.grad_scale) {}
 
-  AA_INLINE void operator()(Vec& p, Vec g, Vec& m, Vec& v) const {
-    p = p - step_size * (m / (sqrt(v) * correction + eps));
-    Vec grad = g * scale;
+  static constexpr bool kDivides = false;
+  AA_INLINE void operator()(Many& p, const Many& g, Many& m, Many& v) const {
+    p = p - step_size * (m / (correction * sqrt(v) + eps));
+    Many grad = scale * g;
     if (kL2) {
-      grad += weight_decay * p;
+      grad = grad + weight_decay * p;
     } else {
       p = p / kept;
     }
     m = (m - one_minus_beta1 * grad) / beta1;
     // Rounding must not make a sum of squares negative. A NaN stays one: max gives its second argument for it.
-    v = max(Vec(0.0f), (v - one_minus_beta2 * (grad * grad)) / beta2);
+    v = (v - one_minus_beta2 * (grad * grad)) / beta2;
+    v = each([&](int k) { return max(Vec(0.0f), v.v[k]); });
   }
 };
 

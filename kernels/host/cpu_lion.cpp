@@ -18,12 +18,16 @@ struct Step {
         keep(args.keep),
         scale(args.grad_scale) {}
 
-  AA_INLINE void operator()(Vec& p, Vec g, Vec& m, Vec&) const {
-    const Vec zero(0.0f), grad = g * scale;
-    const Vec mixed = beta1 * m + one_minus_beta1 * grad;
+  static constexpr bool kDivides = false;
+  AA_INLINE void operator()(Many& p, const Many& g, Many& m, Many&) const {
+    const Vec zero(0.0f);
+    const Many grad = scale * g;
+    const Many mixed = beta1 * m + one_minus_beta1 * grad;
     // A value that is neither above nor below zero is zero, which adds nothing, or a NaN, which propagates.
-    const Vec change = select(less(zero, mixed), down, select(less(mixed, zero), up, mixed));
-    p = p * keep + change;
+    const Many change = each([&](int k) {
+      return select(less(zero, mixed.v[k]), down, select(less(mixed.v[k], zero), up, mixed.v[k]));
+    });
+    p = keep * p + change;
     m = beta2 * m + one_minus_beta2 * grad;
   }
 };

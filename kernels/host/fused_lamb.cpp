@@ -15,69 +15,116 @@ struct Moments {
         one_minus_beta2(args.one_minus_beta2),
         scale(args.grad_scale) {}
 
-  AA_INLINE void operator()(Vec&, Vec g, Vec& m, Vec& v) const {
-    const Vec grad = g * scale;
+  AA_INLINE void operator()(const Many& g, Many& m, Many& v) const {
+    const Many grad = scale * g;
     m = beta1 * m + one_minus_beta1 * grad;
     v = beta2 * v + one_minus_beta2 * (grad * grad);
   }
 };
 
-#if AA_VECTOR_AVX512 || AA_VECTOR_AVX2
-constexpr bool kHasMultiplyAdd = true;
-// Whether all elements of both are at least 2^-76 and below 2^60.
-AA_INLINE bool are_ordinary(Vec a, Vec b) {
-  constexpr uint32_t kLeast = (127 - 76) << 23, kSpan = (60 + 76) << 23;
-  const Words x = bits_of(a) - kLeast, y = bits_of(b) - kLeast;
-  const Words largest = x > y ? x : y;
-#if AA_VECTOR_AVX512
-  return _mm512_cmpge_epu32_mask((__m512i)largest, _mm512_set1_epi32(kSpan)) == 0;
-#else
-  const __m256i limit = _mm256_set1_epi32(kSpan - 1);
-  const __m256i within = _mm256_cmpeq_epi32(_mm256_max_epu32((__m256i)largest, limit), limit);
-  return _mm256_movemask_epi8(within) == -1;
-#endif
-}
-#else
-constexpr bool kHasMultiplyAdd = false;
-AA_INLINE bool are_ordinary(Vec, Vec) { return false; }
-#endif
+// The same for what goes through buffers.
+struct StagedMoments {
+  Moments moments;
+  static constexpr bool kDivides = false;
+  AA_INLINE void operator()(Many&, const Many& g, Many& m, Many& v) const { moments(g, m, v); }
+};
 
-// x / divisor, given 1 / divisor rounded; only for ordinary numbers. The first quotient may be a unit and a half wrong, the
-// second, corrected by the remainder, less than a unit; correcting that one gives what a division gives (Markstein 1990).
-AA_INLINE Vec quotient(Vec x, Vec divisor, Vec inverse) {
-  Vec q = x * inverse;
-  q = multiply_add(multiply_add(-q, divisor, x), inverse, q);
-  return multiply_add(multiply_add(-q, divisor, x), inverse, q);
+constexpr bool kHasMultiplyAdd = AA_VECTOR_AVX512 || AA_VECTOR_AVX2;
+// Whether all elements are at least 2^-76 and below 2^52 in magnitude.
+AA_INLINE bool are_ordinary(const Many& a, const Many& b) {
+  constexpr uint32_t kLeast = (127 - 76) << 24;
+  Words odd{};
+#pragma GCC unroll 4
+  for (int k = 0; k < kTogether; ++k) {
+    const Words x = bits_of(a.v[k]), y = bits_of(b.v[k]);
+    odd |= ((x + x) - kLeast) | ((y + y) - kLeast);
+  }
+  return have_none(odd, 0x80000000u);
 }
 
-// The update of a parameter from its moments. Two of the three divisions are by numbers that all elements share: those take
-// multiply-adds instead, in a quarter of the time.
+// Divides by a number that all elements share: x / divisor as the processor divides, for ordinary x.
+struct Divisor {
+  float divisor, inverse, rest;  // inverse + rest is 1 / divisor to 2^-48 of it
+  bool in_two_steps;
+
+  explicit Divisor(float by) : divisor(by), inverse(1.0f / by) {
+    rest = __builtin_fmaf(-inverse, by, 1.0f) / by;
+    in_two_steps = kHasMultiplyAdd && two_steps_are_exact();
+  }
+
+  // x * inverse + x * rest has an error of at most 2^-47 of x / divisor before it is rounded. It is wrong only for quotients
+  // that are as near to the middle between two floats, at odd / 2: X * 2^s - odd * D is at most 4 for the mantissas X
+  // and D as integers. These X are tried; a twentieth of all divisors fail.
+  bool two_steps_are_exact() const {
+    uint64_t odd = (float_bits(divisor) & 0x7fffffu) | 0x800000u;
+    const int zeros = __builtin_ctzll(odd);
+    odd >>= zeros;
+    if (odd == 1 || zeros > 2) return true;
+    for (int s = 24; s <= 25; ++s) {
+      uint64_t half = 1;  // 2^-(s - zeros) modulo `odd`
+      for (int i = 0; i < s - zeros; ++i) half = (half % 2 == 0 ? half : half + odd) / 2;
+      for (int64_t difference = -3; difference <= 3; difference += 2) {
+        if (((difference < 0 ? -difference : difference) << zeros) > 4) continue;
+        const int64_t modulus = static_cast<int64_t>(odd);
+        int64_t mantissa = ((difference % modulus + modulus) % modulus) * static_cast<int64_t>(half) % modulus;
+        for (; mantissa < 1 << 24; mantissa += modulus) {
+          const float x = static_cast<float>(mantissa);
+          if (mantissa >= 1 << 23 && __builtin_fmaf(x, inverse, x * rest) != x / divisor) return false;
+        }
+      }
+    }
+    return true;
+  }
+
+  AA_INLINE Many operator()(const Many& x) const {
+    const Vec by(divisor), hi(inverse), lo(rest);
+    if (in_two_steps) {
+      return each([&](int k) { return multiply_add(x.v[k], hi, x.v[k] * lo); });
+    }
+    // The first quotient may be a unit and a half wrong, the second, corrected by the remainder, less than a unit; correcting
+    // that one gives what a division gives (Markstein 1990).
+    Many q = hi * x;
+#pragma GCC unroll 2
+    for (int step = 0; step < 2; ++step) {
+      q = each([&](int k) { return multiply_add(multiply_sub_from(q.v[k], by, x.v[k]), hi, q.v[k]); });
+    }
+    return q;
+  }
+};
+
+// The update of a parameter from its moments, a / b + weight_decay * p. Two of its three divisions are by numbers that all
+// elements share.
 struct Update {
-  Vec eps, correction1, correction2, inverse1, inverse2, weight_decay;
+  Vec eps, weight_decay;
+  Divisor correction1, correction2;
   bool eps_inside, can_multiply;
+
+  static constexpr int kByDivider = kTogether / 2;
 
   explicit Update(const aa_lamb_args& args)
       : eps(args.eps),
+        weight_decay(args.weight_decay),
         correction1(args.correction1),
         correction2(args.correction2),
-        inverse1(1.0f / args.correction1),
-        inverse2(1.0f / args.correction2),
-        weight_decay(args.weight_decay),
         eps_inside(args.eps_inside != 0),
-        can_multiply(kHasMultiplyAdd && args.correction1 > 0x1p-40f && args.correction2 > 0x1p-40f) {}
+        can_multiply(kHasMultiplyAdd && args.correction1 > 0x1p-20f && args.correction2 > 0x1p-20f &&
+                     args.eps < 0x1p20f) {}
 
-  AA_INLINE Vec operator()(Vec p, Vec m, Vec v) const {
-    Vec first, second;
-    if (can_multiply && are_ordinary(abs(m), v)) {
-      first = quotient(m, correction1, inverse1);
-      second = quotient(v, correction2, inverse2);
+  // Returns whether divide() may multiply: ordinary moments, divided by the corrections, are in its range.
+  AA_INLINE bool begin(const Many& m, const Many& v, Many& a, Many& b) const {
+    const bool ordinary = can_multiply && are_ordinary(m, v);
+    Many second;
+    if (ordinary) {
+      a = correction1(m);
+      second = correction2(v);
     } else {
-      first = m / correction1;
-      second = v / correction2;
+      a = m / Vec(correction1.divisor);
+      second = v / Vec(correction2.divisor);
     }
-    const Vec denominator = eps_inside ? sqrt(second + eps) : sqrt(second) + eps;
-    return first / denominator + weight_decay * p;
+    b = eps_inside ? sqrt(second + eps) : sqrt(second) + eps;
+    return is_intel && ordinary;
   }
+  AA_INLINE Many finish(const Many& p, const Many& quotient) const { return quotient + weight_decay * p; }
 };
 
 struct Apply {
@@ -86,54 +133,132 @@ struct Apply {
 
   Apply(const aa_lamb_args& args, float coefficient) : update(args), rate(args.lr * coefficient) {}
 
-  AA_INLINE void operator()(Vec& p, Vec, Vec& m, Vec& v) const { p = p - rate * update(p, m, v); }
+  static constexpr bool kDivides = true;
+  static constexpr int kByDivider = Update::kByDivider;
+  AA_INLINE bool begin(const Many&, const Many&, const Many& m, const Many& v, Many& a, Many& b) const {
+    return update.begin(m, v, a, b);
+  }
+  AA_INLINE void finish(Many& p, const Many& quotient) const { p = p - rate * update.finish(p, quotient); }
 };
 
-// Parameters and updates of at most kStaged elements, as floats.
-struct Floats {
-  alignas(64) float params[kStaged], updates[kStaged];
-};
+#if AA_VECTOR_AVX512
+// The lanes of a SquareSum in registers, for vectors of which each kTogether are 64 elements, even ones before odd ones in
+// each pair of vectors where kPairs. Adding them up in between steps keeps multipliers busy while the divider is.
+template <bool kPairs>
+class Squares {
+ public:
+  explicit Squares(SquareSum& sum) : sum_(sum) {
+    for (int i = 0; i < SquareSum::kLanes; ++i) lanes_[i / 8][i % 8] = sum.lanes()[place(i)];
+  }
+  void give_back() {
+    for (int i = 0; i < SquareSum::kLanes; ++i) sum_.lanes()[place(i)] = lanes_[i / 8][i % 8];
+  }
+  AA_INLINE void add(const Many& x) {
+#pragma GCC unroll 4
+    for (int k = 0; k < kTogether; ++k) {
+      add_to(lanes_[k % 2 * 2], _mm512_castps512_ps256(x.v[k].v));
+      add_to(lanes_[k % 2 * 2 + 1], _mm512_extractf32x8_ps(x.v[k].v, 1));
+    }
+  }
 
-// The moments of n elements, n a multiple of kBlock, and from them as they are kept the updates.
+ private:
+  typedef double Eight __attribute__((vector_size(64)));
+  static constexpr int place(int i) { return kPairs ? i % 16 * 2 + i / 16 : i; }
+  static AA_INLINE void add_to(Eight& lanes, __m256 x) {
+    const __m512d exact = _mm512_cvtps_pd(x);
+    lanes = (Eight)_mm512_fmadd_pd(exact, exact, (__m512d)lanes);
+  }
+
+  SquareSum& sum_;
+  Eight lanes_[4];
+};
+#else
+// Elements on their way to a SquareSum.
+template <bool kPairs>
+class Squares {
+ public:
+  explicit Squares(SquareSum& sum) : sum_(sum) {}
+  void give_back() {
+    if (used_ > 0) sum_.add<false>(buffer_, used_);
+    used_ = 0;
+  }
+  AA_INLINE void add(const Many& x) {
+    x.store(buffer_ + used_);
+    used_ += kTogether * Vec::width;
+    if (used_ == kStaged) give_back();
+  }
+
+ private:
+  SquareSum& sum_;
+  int64_t used_ = 0;
+  alignas(64) float buffer_[kStaged];
+};
+#endif
+
+// The moments of n elements, n a multiple of kBlock, and from them as they are kept the squares of the updates.
 template <bool kInOneStep, class P, class G, class S>
 __attribute__((noinline)) void step_moments(const P* p, const G* g, S* m, S* v, int64_t n,
-                                            const Moments& shared_moments, const Update& shared_update, Floats& out) {
+                                            const Moments& shared_moments, const Update& shared_update,
+                                            SquareSum& param_sum, SquareSum& update_sum) {
   const Moments moments = shared_moments;
   const Update update = shared_update;
+  // Pairs only with AVX-512, whose sums know them.
+  constexpr bool kPairs = AA_VECTOR_AVX512 && __is_same(P, bf16) && __is_same(G, bf16) && __is_same(S, bf16);
+  constexpr int64_t kStride = kTogether * Vec::width;
+  Squares<kPairs> params(param_sum), updates(update_sum);
+  // Three of them are under way at once, in different parts of the step.
+  Unfinished before;
+  const auto begin = [&](int64_t j) __attribute__((always_inline)) {
+    Unfinished now;
+    now.param = load_many<kPairs>(p + j);
+    now.multiplies = update.begin(load_many<kPairs>(m + j), load_many<kPairs>(v + j), now.a, now.b);
+    params.add(now.param);
+    return now;
+  };
+  const auto finish = [&]() __attribute__((always_inline)) {
+    updates.add(update.finish(before.param, divide<Update::kByDivider>(before.a, before.b, before.multiplies)));
+  };
   for (int64_t i = 0; i < n; i += kBlock) {
     fetch(p + i);
     fetch(g + i);
     fetch(m + i);
     fetch(v + i);
-    for (int64_t j = i; j < i + kBlock; j += 2 * Vec::width) {
-      EvenOdd param = load_two<false>(p + j), first = load_two<false>(m + j), second = load_two<false>(v + j);
-      const EvenOdd grad = load_two<false>(g + j);
-      moments(param.even, grad.even, first.even, second.even);
-      moments(param.odd, grad.odd, first.odd, second.odd);
-      store_two<false, kInOneStep>(m + j, first);
-      store_two<false, kInOneStep>(v + j, second);
-      first = load_two<false>(m + j);
-      second = load_two<false>(v + j);
-      store(out.params + j, param.even);
-      store(out.params + j + Vec::width, param.odd);
-      store(out.updates + j, update(param.even, first.even, second.even));
-      store(out.updates + j + Vec::width, update(param.odd, first.odd, second.odd));
+#pragma GCC unroll 4
+    for (int64_t j = i; j < i + kBlock; j += kStride) {
+      Many first = load_many<kPairs>(m + j), second = load_many<kPairs>(v + j);
+      moments(load_many<kPairs>(g + j), first, second);
+      store_many<kPairs, kInOneStep>(m + j, first);
+      store_many<kPairs, kInOneStep>(v + j, second);
+      if (j == 0) continue;
+      const Unfinished now = begin(j - kStride);
+      if (j > kStride) finish();
+      before = now;
     }
   }
+  if (n > 0) {
+    const Unfinished now = begin(n - kStride);
+    if (n > kStride) finish();
+    before = now;
+    finish();
+  }
+  params.give_back();
+  updates.give_back();
 }
 
 struct MomentsStep {
   template <class P, class G, class S>
   static void run(const aa_parameter& p, int64_t begin, int64_t n, const Moments& moments, const Update& update,
-                  Floats& out) {
+                  SquareSum& param_sum, SquareSum& update_sum) {
     const P* const param = static_cast<const P*>(p.param) + begin;
     const G* const grad = static_cast<const G*>(p.grad) + begin;
     S* const first = static_cast<S*>(p.state[0]) + begin;
     S* const second = static_cast<S*>(p.state[1]) + begin;
     if constexpr (__is_same(S, bf16) && AA_VECTOR_AVX512) {
-      if (rounds_to_bf16) return step_moments<true>(param, grad, first, second, n, moments, update, out);
+      if (rounds_to_bf16) {
+        return step_moments<true>(param, grad, first, second, n, moments, update, param_sum, update_sum);
+      }
     }
-    step_moments<false>(param, grad, first, second, n, moments, update, out);
+    step_moments<false>(param, grad, first, second, n, moments, update, param_sum, update_sum);
   }
 };
 
@@ -147,27 +272,30 @@ AA_OP void lamb_moments(const aa_parameter* parameters, int64_t count, const aa_
     const aa_parameter& parameter = parameters[k];
     const auto direct = with_dtypes<MomentsStep>(parameter);
     SquareSum params, steps;
-    Floats floats;
-    for (int64_t i = begin; i < end; i += kStaged) {
+    int64_t i = begin;
+    if (direct) {
+      const int64_t whole = (end - begin) / kBlock * kBlock;
+      direct(parameter, begin, whole, moments, update, params, steps);
+      i += whole;
+    }
+    for (; i < end; i += kStaged) {
       const int64_t n = end - i < kStaged ? end - i : kStaged, padded = (n + kBlock - 1) / kBlock * kBlock;
-      if (direct && n == padded) {
-        direct(parameter, i, n, moments, update, floats);
-      } else {
-        run_kernel<2, kState, false>(parameter, i, i + n, moments);
-        // Once more, from the moments as they are kept.
-        alignas(64) float first[kStaged], second[kStaged];
-        widen(at(parameter.param, parameter.param_dtype, i), parameter.param_dtype, floats.params, n);
-        widen(at(parameter.state[0], parameter.state_dtype, i), parameter.state_dtype, first, n);
-        widen(at(parameter.state[1], parameter.state_dtype, i), parameter.state_dtype, second, n);
-        for (int64_t j = n; j < padded; ++j) floats.params[j] = first[j] = second[j] = 0.0f;
-        for (int64_t j = 0; j < padded; j += Vec::width) {
-          store(floats.updates + j, update(load(floats.params + j), load(first + j), load(second + j)));
-        }
-        // The update of zeros may be 0 / 0.
-        for (int64_t j = n; j < padded; ++j) floats.updates[j] = 0.0f;
+      run_kernel<2, kState, false>(parameter, i, i + n, StagedMoments{moments});
+      // Once more, from the moments as they are kept.
+      alignas(64) float param[kStaged], first[kStaged], second[kStaged];
+      widen(at(parameter.param, parameter.param_dtype, i), parameter.param_dtype, param, n);
+      widen(at(parameter.state[0], parameter.state_dtype, i), parameter.state_dtype, first, n);
+      widen(at(parameter.state[1], parameter.state_dtype, i), parameter.state_dtype, second, n);
+      for (int64_t j = n; j < padded; ++j) param[j] = first[j] = second[j] = 0.0f;
+      params.add<false>(param, padded);
+      for (int64_t j = 0; j < padded; j += kTogether * Vec::width) {
+        Many a, b;
+        const bool multiplies = update.begin(Many::load(first + j), Many::load(second + j), a, b);
+        update.finish(Many::load(param + j), divide<Update::kByDivider>(a, b, multiplies)).store(param + j);
       }
-      params.add<false>(floats.params, padded);
-      steps.add<false>(floats.updates, padded);
+      // The update of zeros may be 0 / 0.
+      for (int64_t j = n; j < padded; ++j) param[j] = 0.0f;
+      steps.add<false>(param, padded);
     }
     param_sums[segment] = params.total();
     update_sums[segment] = steps.total();

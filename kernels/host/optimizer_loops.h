@@ -1,9 +1,9 @@
 // The loops of the optimizers: a list of parameters cut among the threads, and arrays of any dtype given to kernels that
 // know float32 only.
 //
-// A kernel is a class whose call operator takes one vector each of the parameters, gradients and states as floats, and changes
-// them. The usual dtypes are converted in registers; others, and what does not fill a block, go through small buffers that
-// stay in the first level cache.
+// A kernel is a class whose call operator takes a few vectors (Many) each of the parameters, gradients and states as floats,
+// and changes them. The usual dtypes are converted in registers; others, and what does not fill a block, go through small
+// buffers that stay in the first level cache.
 #pragma once
 
 #include "anyaccel/op_source.h"
@@ -19,6 +19,10 @@ constexpr int64_t kAlign = 1024;  // a parameter is cut at multiples of this: wh
 
 // How far ahead (bytes, per array) loops ask for memory. 0 asks for what is read now, which costs nothing.
 inline const int64_t ahead = fetches_best_alone ? 0 : 2048;
+// The same for steps, which on Intel's processors fetch into the second-level cache first and from there into the first one:
+// 4 arrays in the first level, with what waits for memory in between, leave it too few buffers.
+inline const int64_t far_ahead = is_intel ? 8192 : ahead;
+inline const int64_t near_ahead = is_intel ? 1024 : ahead;
 
 inline int64_t dtype_bytes(int32_t dtype) { return dtype == AA_DTYPE_F32 ? 4 : 2; }
 inline char* at(void* p, int32_t dtype, int64_t i) { return static_cast<char*>(p) + i * dtype_bytes(dtype); }
@@ -81,34 +85,186 @@ inline __attribute__((noinline)) void narrow_copy(const float* from, void* to, i
   }
 }
 
+// -- several vectors at once --
+// An operation is applied to all of them before the next one: a step is a chain of some 80 cycles, and the processor looks
+// only about 100 instructions ahead for others that need not wait.
+constexpr int kTogether = AA_VECTOR_AVX512 ? 4 : 2;
+struct Many {
+  Vec v[kTogether];
+
+  Many() = default;
+  AA_INLINE explicit Many(Vec x) {
+    for (Vec& each : v) each = x;
+  }
+  // Of kTogether * Vec::width floats.
+  static AA_INLINE Many load(const float* p) {
+    Many a;
+    for (int k = 0; k < kTogether; ++k) a.v[k] = op::load(p + k * Vec::width);
+    return a;
+  }
+  AA_INLINE void store(float* p) const {
+    for (int k = 0; k < kTogether; ++k) op::store(p + k * Vec::width, v[k]);
+  }
+};
+template <class Function>
+AA_INLINE Many each(const Function& function) {
+  Many result;
+#pragma GCC unroll 4
+  for (int k = 0; k < kTogether; ++k) result.v[k] = function(k);
+  return result;
+}
+AA_INLINE Many operator+(const Many& a, const Many& b) {
+  return each([&](int k) { return a.v[k] + b.v[k]; });
+}
+AA_INLINE Many operator+(const Many& a, Vec b) {
+  return each([&](int k) { return a.v[k] + b; });
+}
+AA_INLINE Many operator-(const Many& a, const Many& b) {
+  return each([&](int k) { return a.v[k] - b.v[k]; });
+}
+AA_INLINE Many operator*(const Many& a, const Many& b) {
+  return each([&](int k) { return a.v[k] * b.v[k]; });
+}
+AA_INLINE Many operator*(Vec a, const Many& b) {
+  return each([&](int k) { return a * b.v[k]; });
+}
+AA_INLINE Many operator/(const Many& a, const Many& b) {
+  return each([&](int k) { return a.v[k] / b.v[k]; });
+}
+AA_INLINE Many operator/(const Many& a, Vec b) {
+  return each([&](int k) { return a.v[k] / b; });
+}
+AA_INLINE Many sqrt(const Many& a) {
+  return each([&](int k) { return sqrt(a.v[k]); });
+}
+
+// Whether no element has a bit that the mask has.
+AA_INLINE bool have_none(Words a, uint32_t mask) {
+#if AA_VECTOR_AVX512
+  return _mm512_test_epi32_mask((__m512i)a, _mm512_set1_epi32(static_cast<int>(mask))) == 0;
+#elif AA_VECTOR_AVX2
+  return _mm256_testz_si256((__m256i)a, _mm256_set1_epi32(static_cast<int>(mask))) != 0;
+#else
+  uint32_t any = 0;
+  for (int i = 0; i < Vec::width; ++i) any |= a[i];
+  return (any & mask) == 0;
+#endif
+}
+
+// -- divisions that the divider shares with multiply-adds --
+// Its divider keeps an Intel processor busy for 23 cycles with the square roots and divisions of 16 floats, longer than
+// everything else in a step takes; so all but kByDivider of kTogether vectors are divided by multiply-adds, which are as exact.
+//
+// The reciprocal is rounded to nearest, but where 1 / b lies less than 2^-37 of itself beside the middle between two floats it
+// may be the other one. The first quotient is less than two units wrong, the second one less than a unit, and correcting
+// that one rounds as a division does (Markstein 1990). A reciprocal that is not the nearest float could do harm only to
+// quotients that lie 1 / (2 b) units beside the middle between two floats, b being an odd mantissa as an integer: all of these,
+// for every b, were compared with divisions, with the reciprocals of Intel's vrcp14ps, whose bits are defined. Rounding up in
+// the first two steps decides the cases of the four largest mantissas.
+
+// Whether no number overflows or underflows on the way: 2^-76 <= |a| < 2^52 and 2^-40 <= b < 2^24.
+template <int kByDivider>
+AA_INLINE bool can_multiply_instead(const Many& a, const Many& b) {
+  if (!AA_VECTOR_AVX512 || !is_intel) return false;
+  // Bits above these exponents, counted from the least, remain zero.
+  constexpr uint32_t kLeastA = (127 - 76) << 24, kLeastB = (127 - 40) << 23;
+  Words odd_a{}, odd_b{};
+#pragma GCC unroll 4
+  for (int k = kByDivider; k < kTogether; ++k) {
+    const Words x = bits_of(a.v[k]);
+    odd_a |= (x + x) - kLeastA;
+    odd_b |= bits_of(b.v[k]) - kLeastB;
+  }
+  return have_none((odd_a & 0x80000000u) | odd_b, 0xe0000000u);
+}
+
+// a / b, as the processor divides. `multiplies`: for such numbers.
+template <int kByDivider>
+AA_INLINE Many divide(const Many& a, const Many& b, bool multiplies) {
+#if AA_VECTOR_AVX512
+  if (kByDivider < kTogether && multiplies) {
+    constexpr int kUp = _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC;
+    const Vec one(1.0f);
+    Many q;
+    Vec inverse[kTogether], error[kTogether];
+#pragma GCC unroll 4
+    for (int k = 0; k < kByDivider; ++k) q.v[k] = a.v[k] / b.v[k];
+#pragma GCC unroll 4
+    for (int k = kByDivider; k < kTogether; ++k) inverse[k] = _mm512_rcp14_ps(b.v[k].v);
+#pragma GCC unroll 4
+    for (int k = kByDivider; k < kTogether; ++k) {
+      error[k] = _mm512_fnmadd_round_ps(b.v[k].v, inverse[k].v, one.v, kUp);
+    }
+#pragma GCC unroll 4
+    for (int k = kByDivider; k < kTogether; ++k) {
+      error[k] = _mm512_fmadd_round_ps(error[k].v, error[k].v, error[k].v, kUp);
+    }
+#pragma GCC unroll 4
+    for (int k = kByDivider; k < kTogether; ++k) inverse[k] = multiply_add(inverse[k], error[k], inverse[k]);
+#pragma GCC unroll 4
+    for (int k = kByDivider; k < kTogether; ++k) q.v[k] = a.v[k] * inverse[k];
+#pragma GCC unroll 2
+    for (int step = 0; step < 2; ++step) {
+#pragma GCC unroll 4
+      for (int k = kByDivider; k < kTogether; ++k) error[k] = multiply_sub_from(q.v[k], b.v[k], a.v[k]);
+#pragma GCC unroll 4
+      for (int k = kByDivider; k < kTogether; ++k) q.v[k] = multiply_add(error[k], inverse[k], q.v[k]);
+    }
+    return q;
+  }
+#endif
+  return a / b;
+}
+
 // What of a parameter a kernel changes.
 enum Writes { kParam = 1, kState = 2 };
 
-// -- two vectors of elements at once --
 // kPairs: all arrays are bf16, and vectors are those of load_pairs(). Else they follow one another.
 template <bool kPairs, class T>
-AA_INLINE EvenOdd load_two(const T* p) {
-  if constexpr (kPairs) return load_pairs(p);
-  return {load(p), load(p + Vec::width)};
+AA_INLINE Many load_many(const T* p) {
+  Many a;
+#pragma GCC unroll 2
+  for (int k = 0; k < kTogether; k += 2, p += 2 * Vec::width) {
+    EvenOdd two;
+    if constexpr (kPairs) {
+      two = load_pairs(p);
+    } else {
+      two = {load(p), load(p + Vec::width)};
+    }
+    a.v[k] = two.even, a.v[k + 1] = two.odd;
+  }
+  return a;
 }
 template <bool kPairs, bool kInOneStep, class T>
-AA_INLINE void store_two(T* p, EvenOdd x) {
-  if constexpr (kPairs) {
-    store_pairs<kInOneStep>(p, x);
-  } else if constexpr (kInOneStep && __is_same(T, bf16)) {
-    store_in_order<true>(p, x);
-  } else {
-    store(p, x.even);
-    store(p + Vec::width, x.odd);
+AA_INLINE void store_many(T* p, const Many& a) {
+#pragma GCC unroll 2
+  for (int k = 0; k < kTogether; k += 2, p += 2 * Vec::width) {
+    if constexpr (kPairs) {
+      store_pairs<kInOneStep>(p, {a.v[k], a.v[k + 1]});
+    } else if constexpr (kInOneStep && __is_same(T, bf16)) {
+      store_in_order<true>(p, {a.v[k], a.v[k + 1]});
+    } else {
+      store(p, a.v[k]);
+      store(p + Vec::width, a.v[k + 1]);
+    }
   }
 }
-// Asks for kBlock elements, `ahead` bytes from here.
+// Asks for kBlock elements.
 template <class T>
 AA_INLINE void fetch(const T* p) {
   for (int64_t i = 0; i < kBlock; i += 64 / static_cast<int64_t>(sizeof(T))) {
-    prefetch(reinterpret_cast<const char*>(p + i) + ahead);
+    const char* const line = reinterpret_cast<const char*>(p + i);
+    __builtin_prefetch(line + far_ahead, 0, 2);
+    prefetch(line + near_ahead);
   }
 }
+
+// What a kernel with a division leaves of a step until the next one has begun, which need not wait for square roots and
+// divisions then: p becomes finish(p, a / b).
+struct Unfinished {
+  Many param, a, b;
+  bool multiplies;  // instead of dividing
+};
 
 // The kernel on n elements where they lie, n a multiple of kBlock. Arrays of states that the optimizer does not have are
 // null.
@@ -116,23 +272,42 @@ template <int kStates, int kWrites, bool kInOneStep, class P, class G, class S, 
 __attribute__((noinline)) void step_vectors(P* p, const G* g, S* s0, S* s1, int64_t n, const Kernel& shared) {
   const Kernel kernel = shared;  // in registers, which no store can change
   constexpr bool kPairs = __is_same(P, bf16) && __is_same(G, bf16) && (kStates == 0 || __is_same(S, bf16));
+  constexpr int64_t kStride = kTogether * Vec::width;
+  Unfinished before;
   for (int64_t i = 0; i < n; i += kBlock) {
     fetch(p + i);
     fetch(g + i);
     if constexpr (kStates > 0) fetch(s0 + i);
     if constexpr (kStates > 1) fetch(s1 + i);
 #pragma GCC unroll 4
-    for (int64_t j = i; j < i + kBlock; j += 2 * Vec::width) {
-      EvenOdd param = load_two<kPairs>(p + j), state0, state1;
-      const EvenOdd grad = load_two<kPairs>(g + j);
-      if constexpr (kStates > 0) state0 = load_two<kPairs>(s0 + j);
-      if constexpr (kStates > 1) state1 = load_two<kPairs>(s1 + j);
-      kernel(param.even, grad.even, state0.even, state1.even);
-      kernel(param.odd, grad.odd, state0.odd, state1.odd);
-      if constexpr ((kWrites & kState) && kStates > 0) store_two<kPairs, kInOneStep>(s0 + j, state0);
-      if constexpr ((kWrites & kState) && kStates > 1) store_two<kPairs, kInOneStep>(s1 + j, state1);
-      if constexpr (kWrites & kParam) store_two<kPairs, kInOneStep>(p + j, param);
+    for (int64_t j = i; j < i + kBlock; j += kStride) {
+      Many param = load_many<kPairs>(p + j), state0, state1;
+      const Many grad = load_many<kPairs>(g + j);
+      if constexpr (kStates > 0) state0 = load_many<kPairs>(s0 + j);
+      if constexpr (kStates > 1) state1 = load_many<kPairs>(s1 + j);
+      if constexpr (Kernel::kDivides) {
+        Unfinished now;
+        now.multiplies = kernel.begin(param, grad, state0, state1, now.a, now.b);
+        now.param = param;
+        if constexpr ((kWrites & kState) && kStates > 0) store_many<kPairs, kInOneStep>(s0 + j, state0);
+        if constexpr ((kWrites & kState) && kStates > 1) store_many<kPairs, kInOneStep>(s1 + j, state1);
+        if (j > 0) {
+          kernel.finish(before.param, divide<Kernel::kByDivider>(before.a, before.b, before.multiplies));
+          store_many<kPairs, kInOneStep>(p + j - kStride, before.param);
+        }
+        before = now;
+      } else {
+        kernel(param, grad, state0, state1);
+        if constexpr ((kWrites & kState) && kStates > 0) store_many<kPairs, kInOneStep>(s0 + j, state0);
+        if constexpr ((kWrites & kState) && kStates > 1) store_many<kPairs, kInOneStep>(s1 + j, state1);
+        if constexpr (kWrites & kParam) store_many<kPairs, kInOneStep>(p + j, param);
+      }
     }
+  }
+  if constexpr (Kernel::kDivides) {
+    if (n == 0) return;
+    kernel.finish(before.param, divide<Kernel::kByDivider>(before.a, before.b, before.multiplies));
+    store_many<kPairs, kInOneStep>(p + n - kStride, before.param);
   }
 }
 
@@ -306,6 +481,7 @@ class SquareSum {
     }
     for (int j = 0; j < kLanes; ++j) lanes_[j] = lanes[j];
   }
+  double* lanes() { return lanes_; }
   double total() {
     for (int half = kLanes / 2; half > 0; half /= 2) {
       for (int j = 0; j < half; ++j) lanes_[j] += lanes_[j + half];
@@ -313,8 +489,9 @@ class SquareSum {
     return lanes_[0];
   }
 
- private:
   static constexpr int kLanes = 32;
+
+ private:
   double lanes_[kLanes] = {};
 };
 

@@ -116,6 +116,7 @@ AA_INLINE Vec operator-(Vec a, Vec b) { return _mm512_sub_ps(a.v, b.v); }
 AA_INLINE Vec operator*(Vec a, Vec b) { return _mm512_mul_ps(a.v, b.v); }
 AA_INLINE Vec operator/(Vec a, Vec b) { return _mm512_div_ps(a.v, b.v); }
 AA_INLINE Vec multiply_add(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a.v, b.v, c.v); }
+AA_INLINE Vec multiply_sub_from(Vec a, Vec b, Vec c) { return _mm512_fnmadd_ps(a.v, b.v, c.v); }
 AA_INLINE Vec sqrt(Vec a) { return _mm512_sqrt_ps(a.v); }
 AA_INLINE Vec min(Vec a, Vec b) { return _mm512_min_ps(a.v, b.v); }
 AA_INLINE Vec max(Vec a, Vec b) { return _mm512_max_ps(a.v, b.v); }
@@ -206,6 +207,7 @@ AA_INLINE Vec operator-(Vec a, Vec b) { return _mm256_sub_ps(a.v, b.v); }
 AA_INLINE Vec operator*(Vec a, Vec b) { return _mm256_mul_ps(a.v, b.v); }
 AA_INLINE Vec operator/(Vec a, Vec b) { return _mm256_div_ps(a.v, b.v); }
 AA_INLINE Vec multiply_add(Vec a, Vec b, Vec c) { return _mm256_fmadd_ps(a.v, b.v, c.v); }
+AA_INLINE Vec multiply_sub_from(Vec a, Vec b, Vec c) { return _mm256_fnmadd_ps(a.v, b.v, c.v); }
 AA_INLINE Vec sqrt(Vec a) { return _mm256_sqrt_ps(a.v); }
 AA_INLINE Vec min(Vec a, Vec b) { return _mm256_min_ps(a.v, b.v); }
 AA_INLINE Vec max(Vec a, Vec b) { return _mm256_max_ps(a.v, b.v); }
@@ -283,6 +285,7 @@ AA_INLINE Vec operator-(Vec a, Vec b) { return _mm_sub_ps(a.v, b.v); }
 AA_INLINE Vec operator*(Vec a, Vec b) { return _mm_mul_ps(a.v, b.v); }
 AA_INLINE Vec operator/(Vec a, Vec b) { return _mm_div_ps(a.v, b.v); }
 AA_INLINE Vec multiply_add(Vec a, Vec b, Vec c) { return a * b + c; }
+AA_INLINE Vec multiply_sub_from(Vec a, Vec b, Vec c) { return c - a * b; }
 AA_INLINE Vec sqrt(Vec a) { return _mm_sqrt_ps(a.v); }
 AA_INLINE Vec min(Vec a, Vec b) { return _mm_min_ps(a.v, b.v); }
 AA_INLINE Vec max(Vec a, Vec b) { return _mm_max_ps(a.v, b.v); }
@@ -396,6 +399,7 @@ AA_INLINE Vec operator-(Vec a, Vec b) { return Vec(a.v - b.v); }
 AA_INLINE Vec operator*(Vec a, Vec b) { return Vec(a.v * b.v); }
 AA_INLINE Vec operator/(Vec a, Vec b) { return Vec(a.v / b.v); }
 AA_INLINE Vec multiply_add(Vec a, Vec b, Vec c) { return a * b + c; }
+AA_INLINE Vec multiply_sub_from(Vec a, Vec b, Vec c) { return c - a * b; }
 AA_INLINE Vec sqrt(Vec a) { return Vec(__builtin_sqrtf(a.v)); }
 AA_INLINE Vec min(Vec a, Vec b) { return a.v < b.v ? a : b; }
 AA_INLINE Vec max(Vec a, Vec b) { return a.v > b.v ? a : b; }
@@ -443,7 +447,8 @@ AA_INLINE void store_integers(int8_t* p, Vec a, Vec b, Vec c, Vec d) {
 #endif
 //
 // min(a, b) and max(a, b) give b when one of them is a NaN. round() is to nearest even. multiply_add(a, b, c) is
-// a * b + c, rounded once where the processor can, else twice: its results differ between instruction sets.
+// a * b + c, rounded once where the processor can, else twice: its results differ between instruction sets. So is
+// multiply_sub_from(a, b, c), c - a * b.
 // stream() goes past the caches: the address must be a multiple of the bytes written (Vec::width elements), and
 // stream_fence() must come before another thread reads. store_integers() rounds and clamps to [-128, 127] the elements of
 // one vector, or of four; they must be below 2^31 in magnitude.
@@ -613,8 +618,10 @@ AA_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
 // this age know the name.
 #if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 11)
 inline const bool fetches_best_alone = __builtin_cpu_is("amdfam19h") != 0;
+inline const bool is_intel = __builtin_cpu_is("intel") != 0;
 #else
 inline constexpr bool fetches_best_alone = false;
+inline constexpr bool is_intel = false;
 #endif
 
 #if !AA_VECTOR_AVX512

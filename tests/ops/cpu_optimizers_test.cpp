@@ -466,6 +466,38 @@ TEST(CpuAdagrad, BitsOfTheReference) {
   });
 }
 
+// The quotients that are hardest to round: a * 2^s - (2 q + 1) * b is 1 or -1 for mantissas a and odd b. With v = b^2 and small
+// gradients, eps = 0 and lr = 1, a parameter of zero becomes 0 - g / b.
+TEST(CpuAdagrad, HardestQuotients) {
+  std::vector<float> g, v;
+  const auto add = [&](int64_t b) {
+    for (int s = 24; s <= 25; ++s) {
+      int64_t inverse = 1;  // of 2^s modulo b
+      for (int i = 0; i < s; ++i) inverse = (inverse % 2 == 0 ? inverse : inverse + b) / 2;
+      for (int64_t a : {inverse, b - inverse}) {
+        if (a < 1 << 23) a += b;
+        if (a < 1 << 23 || a >= 1 << 24 || (a >= b) != (s == 24)) continue;
+        const float divisor = std::ldexp(static_cast<float>(b), -23);
+        g.push_back(std::ldexp(static_cast<float>(a), -45));
+        v.push_back(divisor * divisor);
+      }
+    }
+  };
+  for (int64_t b = (1 << 24) - 1; b > (1 << 24) - 4000; b -= 2) add(b);
+  for (int64_t b = (1 << 23) + 1; b < 1 << 24; b += 998) add(b);
+  for (size_t i = 700; i < g.size(); i += 700) g[i] = i % 3 == 0 ? 0.0f : 0x1p-100f;
+  std::vector<float> expected(g.size());
+  for (size_t i = 0; i < g.size(); ++i) expected[i] = 0.0f - g[i] / std::sqrt(v[i]);
+  for_each_isa([&] {
+    const auto op = load<CPUAdagrad>("CPUAdagradBuilder");
+    op->create_adagrad(3);
+    const Array param(DType::F32, std::vector<float>(g.size())), grad(DType::F32, g), sum(DType::F32, v);
+    op->adagrad_update(3, 1, 1.0, 0.0, 0.0, param.tensor(), grad.tensor(), sum.tensor());
+    EXPECT_SAME_BITS(sum.values(), v);
+    EXPECT_SAME_BITS(param.values(), expected);
+  });
+}
+
 TEST(CpuAdagrad, NumbersOfPyTorch) {
   const auto op = load<CPUAdagrad>("CPUAdagradBuilder");
   op->create_adagrad(1);

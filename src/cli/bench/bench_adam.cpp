@@ -35,6 +35,17 @@ struct Pass {
 constexpr Pass kAdamPass{0b1111, 0b1101}, kThreePass{0b0111, 0b0101};
 constexpr Pass kMomentsPass{0b1111, 0b1100}, kApplyPass{0b1101, 0b0001};
 
+// The prefetch distance that stands for two: kFar into the second-level cache, kNear from there into the first one.
+constexpr size_t kFar = 8192, kNear = 1024;
+__attribute__((always_inline)) inline void prefetch_line(const char* line, size_t ahead) {
+  if (ahead == kFar) {
+    __builtin_prefetch(line, 0, 2);
+    __builtin_prefetch(line - (kFar - kNear));
+  } else {
+    __builtin_prefetch(line);
+  }
+}
+
 // Bytes [begin, end) of the arrays, whole blocks; `ahead` is the prefetch distance in bytes, or 0. `nothing` is 0, which the
 // compiler does not know: what is written depends on all that is read, and stays what it was. Loops over the arrays are
 // written out, since this file is compiled with -O1.
@@ -46,10 +57,10 @@ __attribute__((always_inline)) inline void stream_block_loop(char* const* arrays
   for (size_t i = begin; i < end; i += kBlock) {
     if (ahead) {
       for (size_t line = i + ahead; line < i + ahead + kBlock; line += 64) {
-        if constexpr (kReads0) __builtin_prefetch(a + line);
-        if constexpr (kReads1) __builtin_prefetch(b + line);
-        if constexpr (kReads2) __builtin_prefetch(c + line);
-        if constexpr (kReads3) __builtin_prefetch(d + line);
+        if constexpr (kReads0) prefetch_line(a + line, ahead);
+        if constexpr (kReads1) prefetch_line(b + line, ahead);
+        if constexpr (kReads2) prefetch_line(c + line, ahead);
+        if constexpr (kReads3) prefetch_line(d + line, ahead);
       }
     }
 #pragma GCC unroll 4
@@ -99,7 +110,7 @@ StreamLoop stream_loop(const Pass& pass) {
   if (is(kMomentsPass)) return Streams<kMomentsPass.read, kMomentsPass.written>::best();
   return Streams<kApplyPass.read, kApplyPass.written>::best();
 }
-constexpr size_t kAhead[] = {0, 1024, 2048, 4096};
+constexpr size_t kAhead[] = {0, 1024, 2048, 4096, kFar};
 
 // -- memory and threads --
 

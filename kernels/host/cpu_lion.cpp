@@ -24,9 +24,8 @@ struct Step {
     const Many grad = scale * g;
     const Many mixed = beta1 * m + one_minus_beta1 * grad;
     // A value that is neither above nor below zero is zero, which adds nothing, or a NaN, which propagates.
-    const Many change = each([&](int k) {
-      return select(less(zero, mixed.v[k]), down, select(less(mixed.v[k], zero), up, mixed.v[k]));
-    });
+    const Many change = each(
+        [&](int k) { return select(less(zero, mixed.v[k]), down, select(less(mixed.v[k], zero), up, mixed.v[k])); });
     p = keep * p + change;
     m = beta2 * m + one_minus_beta2 * grad;
   }

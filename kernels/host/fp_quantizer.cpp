@@ -176,12 +176,18 @@ class MantissaCodes {
     const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     const __m512i half = _mm512_set1_epi32((1 << (shift - 1)) - 1), one = _mm512_set1_epi32(1);
     __m512i number = _mm512_add_epi32(_mm512_slli_epi32(lane, 16), _mm512_set1_epi32(static_cast<int>(exponent << 23)));
-    for (uint32_t i = 0; i < kMantissas; i += 16) {
+    const auto next = [&] {
       const __m512i bits = (__m512i)bits_of(Vec(_mm512_castsi512_ps(number)) * Vec(inverse_));
       const __m512i odd = _mm512_and_si512(_mm512_srl_epi32(bits, down), one);
       const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, half), odd);
-      _mm_store_si128(reinterpret_cast<__m128i*>(codes_ + i), _mm512_cvtepi32_epi8(_mm512_srl_epi32(rounded, down)));
       number = _mm512_add_epi32(number, _mm512_set1_epi32(16 << 16));
+      return _mm512_and_si512(_mm512_srl_epi32(rounded, down), _mm512_set1_epi32(0xff));
+    };
+    for (__m512i& codes : codes_) {
+      const __m512i a = next(), b = next(), c = next(), d = next();
+      const __m512i packed = _mm512_packus_epi16(_mm512_packus_epi32(a, b), _mm512_packus_epi32(c, d));
+      const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+      codes = _mm512_permutexvar_epi32(order, packed);
     }
     too_much_ = static_cast<uint8_t>((first_exponent_ - 1 + above) << step_);
   }
@@ -189,22 +195,21 @@ class MantissaCodes {
   // n is a multiple of 16, which a group's last block may have beside whole vectors.
   __attribute__((noinline, target("avx512vbmi"))) void encode_block(const bf16* x, int64_t n, Ahead ahead,
                                                                     uint8_t* out) const {
-    constexpr int64_t kEight = 0x1010101010101010, kFirst = 0x0e0c0a0806040200;
-    const __m512i even =
-        _mm512_setr_epi64(kFirst, kFirst + kEight, kFirst + 2 * kEight, kFirst + 3 * kEight, kFirst + 4 * kEight,
-                          kFirst + 5 * kEight, kFirst + 6 * kEight, kFirst + 7 * kEight);
-    const __m512i odd = _mm512_add_epi8(even, _mm512_set1_epi8(1));
     const __m512i too_much = _mm512_set1_epi8(static_cast<char>(too_much_));
-    const __m512i low_codes = _mm512_sub_epi8(_mm512_load_si512(codes_), too_much);
-    const __m512i high_codes = _mm512_sub_epi8(_mm512_load_si512(codes_ + 64), too_much);
+    const __m512i low_codes = _mm512_sub_epi8(codes_[0], too_much);
+    const __m512i high_codes = _mm512_sub_epi8(codes_[1], too_much);
     const __m512i least = _mm512_set1_epi8(static_cast<char>(least_)), sign = _mm512_set1_epi8(static_cast<char>(0x80));
+    const __m512i low = _mm512_set1_epi16(0xff), order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
     const __m128i step = _mm_cvtsi32_si128(step_);
     int64_t i = 0;
     for (; i + 64 <= n; i += 64) {
       ahead.fetch<128>(2 * i);
       const __m512i a = _mm512_loadu_si512(x + i), b = _mm512_loadu_si512(x + i + 32);
-      const __m512i mantissa = _mm512_permutex2var_epi8(a, even, b), signs = _mm512_permutex2var_epi8(a, odd, b);
-      const __m512i exponent = _mm512_permutex2var_epi8(_mm512_slli_epi16(a, 1), odd, _mm512_slli_epi16(b, 1));
+      // Bytes of eight elements of a and eight of b in turns, until they are stored.
+      const __m512i mantissa = _mm512_packus_epi16(_mm512_and_si512(a, low), _mm512_and_si512(b, low));
+      const __m512i exponent = _mm512_packus_epi16(_mm512_and_si512(_mm512_srli_epi16(a, 7), low),
+                                                   _mm512_and_si512(_mm512_srli_epi16(b, 7), low));
+      const __m512i signs = _mm512_packs_epi16(a, b);
       const __mmask64 used = _mm512_test_epi8_mask(exponent, exponent);  // denormals count as zero
       if (_mm512_mask_cmplt_epu8_mask(used, exponent, least)) {
         encoder_.bytes(x + i, Vec(inverse_), out + i);
@@ -214,20 +219,20 @@ class MantissaCodes {
       const __m512i steps = _mm512_sll_epi16(_mm512_subs_epu8(exponent, least), step);
       const __m512i codes =
           _mm512_maskz_add_epi8(used, _mm512_permutex2var_epi8(low_codes, mantissa, high_codes), steps);
-      _mm512_storeu_si512(out + i, _mm512_ternarylogic_epi32(codes, signs, sign, 0xf8));
+      _mm512_storeu_si512(out + i,
+                          _mm512_permutexvar_epi64(order, _mm512_ternarylogic_epi32(codes, signs, sign, 0xf8)));
     }
     if (i < n) encode<false>(x + i, n - i, encoder_, inverse_, nullptr, {}, out + i);
   }
 
  private:
-  static constexpr uint32_t kMantissas = 128;
   const Encoder& encoder_;
   int step_;
   uint32_t first_exponent_;
   float inverse_ = 0;
   uint32_t least_ = 0;    // the least exponent under which all codes are those of normal numbers
   uint8_t too_much_ = 0;  // the table's codes have what must be taken away under that one
-  alignas(64) uint8_t codes_[kMantissas];
+  __m512i codes_[2];      // of the 128 mantissas
 };
 #endif
 
@@ -474,15 +479,15 @@ AA_OP void fp_quantizer_quantize(const aa_fp_quantize_args* a) {
   if (!has_wide_groups(a->groups, a->group_size)) {
     for_groups(a->groups, a->group_size, [&](int64_t first, int64_t last) {
       Writer writer(a->out + first * row_bytes, past_caches);
-      const auto scale_of = [&](int64_t g, Ahead ahead) {
+      const auto scale_of = [&](int64_t g, Ahead ahead, Scale& s) {
         const int64_t begin = g * a->group_size;
-        return make_scale(range_of_dense<true>(a->x, a->dtype, begin, begin + a->group_size, ahead), a->format);
+        s = make_scale(range_of_dense<true>(a->x, a->dtype, begin, begin + a->group_size, ahead), a->format);
       };
       const auto write_one = [&](int64_t g, const Scale& s, Ahead ahead) {
         write_codes(*a, encoder, g * a->group_size, (g + 1) * a->group_size, s, ahead, writer);
         writer.put(&s.scale, 4);
       };
-      write_groups(a->x, a->dtype, first, last, a->group_size, scale_of, write_one);
+      write_groups<Scale>(a->x, a->dtype, first, last, a->group_size, a->format.bits < 8, scale_of, write_one);
     });
     return;
   }

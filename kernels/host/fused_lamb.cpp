@@ -47,9 +47,11 @@ struct Divisor {
   float divisor, inverse, rest;  // inverse + rest is 1 / divisor to 2^-48 of it
   bool in_two_steps;
 
-  explicit Divisor(float by) : divisor(by), inverse(1.0f / by) {
-    rest = __builtin_fmaf(-inverse, by, 1.0f) / by;
-    in_two_steps = kHasMultiplyAdd && two_steps_are_exact();
+  explicit Divisor(float by) : divisor(by), inverse(1.0f / by), rest(0), in_two_steps(false) {
+    if constexpr (kHasMultiplyAdd) {
+      rest = __builtin_fmaf(-inverse, by, 1.0f) / by;
+      in_two_steps = two_steps_are_exact();
+    }
   }
 
   // x * inverse + x * rest has an error of at most 2^-47 of x / divisor before it is rounded. It is wrong only for quotients

@@ -70,30 +70,43 @@ AA_INLINE int64_t groups_at_once(int64_t group_size) {
 inline constexpr int64_t kFetchedGroup = 32768;
 // Where the processor fetches by itself, it does so well enough while what is written is at most this (bytes).
 inline constexpr int64_t kFetchedAlone = 4096;
-// Where to fetch from while groups are worked on: loops that read an array ask for half as many bytes from here on.
+// Where to fetch from while groups are worked on: loops that read an array ask for as many bytes from here on, or half as many.
 //
 // Each of the groups that are worked on at once is read twice, from memory to find its scale and from the caches to write it.
-// The first half of what comes next is fetched by the one, the second by the other, so that memory is busy all the time.
+// The first half of what comes next is fetched by the one, the second by the other, so that memory is busy all the time;
+// where writing takes much longer, it fetches everything.
 class Ahead {
  public:
   Ahead() = default;
   // For `first_pass`, of two, over what begins `offset` bytes behind the beginning `from` of as many groups as are worked on
   // at once, `size` bytes altogether.
-  Ahead(const void* from, int64_t size, int64_t offset, bool first_pass)
-      : next_(static_cast<const char*>(from) + size + offset / 2 + (first_pass ? 0 : size / 2)) {}
+  Ahead(const void* from, int64_t size, int64_t offset, bool first_pass, bool slow_write) : all_(slow_write) {
+    const char* const next = static_cast<const char*>(from) + size;
+    if (slow_write) {
+      next_ = first_pass ? nullptr : next + offset;
+    } else {
+      next_ = next + offset / 2 + (first_pass ? 0 : size / 2);
+    }
+  }
 
   Ahead behind(int64_t bytes) const {
-    Ahead later;
-    if (next_) later.next_ = next_ + bytes / 2;
+    Ahead later = *this;
+    if (next_) later.next_ = next_ + (all_ ? bytes : bytes / 2);
     return later;
   }
   // While kBytes bytes, `offset` bytes behind the beginning, are read.
   template <int64_t kBytes>
   AA_INLINE void fetch(int64_t offset) const {
     if (!next_) return;
-    const char* from = next_ + offset / 2;
+    fetch_half<kBytes / 2>(next_ + (all_ ? offset : offset / 2));
+    if (all_) fetch_half<kBytes / 2>(next_ + offset + kBytes / 2);
+  }
+
+ private:
+  template <int64_t kBytes>
+  AA_INLINE static void fetch_half(const char* from) {
 #pragma GCC unroll 4
-    for (int64_t i = 0; i < kBytes / 2; i += 64) {
+    for (int64_t i = 0; i < kBytes; i += 64) {
       if (fetches_best_alone) {
         prefetch(from + i);
       } else {
@@ -103,9 +116,9 @@ class Ahead {
     }
   }
 
- private:
   static constexpr int64_t kFurther = 8192;  // bytes
   const char* next_ = nullptr;               // may lie outside of the array; null: nothing is fetched
+  bool all_ = false;
 };
 
 // n floats, none of them denormal, as another dtype, to a buffer with room for padded(n). Returns where the elements are.
@@ -245,9 +258,41 @@ AA_ONCE Range range_of_bits(const void* x, int64_t n, int32_t infinity, Ahead ah
   range.finite = most < infinity && least > ~infinity;
   return range;
 }
+// The same for floats with both ends, by instructions for floats, of which two start in a cycle; for integers it is one.
+AA_ONCE inline Range range_of_floats(const float* x, int64_t n, Ahead ahead) {
+  constexpr int64_t kVectors = 4, w = Vec::width;
+  Vec low[kVectors], high[kVectors], odd[kVectors];
+  for (int k = 0; k < kVectors; ++k) low[k] = Vec(__builtin_inff()), high[k] = Vec(-__builtin_inff());
+  const Vec zero(0.0f);
+  int64_t i = 0;
+  for (; i + kVectors * w <= n; i += kVectors * w) {
+    ahead.fetch<kVectors * w * 4>(i * 4);
+#pragma GCC unroll 4
+    for (int k = 0; k < kVectors; ++k) {
+      const Vec a = load(x + i + k * w);
+      low[k] = min(a, low[k]);
+      high[k] = max(a, high[k]);
+      // x * 0 is a NaN for an infinity and a NaN, and a sum keeps it.
+      odd[k] = multiply_add(a, zero, odd[k]);
+    }
+  }
+  Range range;
+  range.low = smallest(min(min(low[0], low[1]), min(low[2], low[3])));
+  range.high = largest(max(max(high[0], high[1]), max(high[2], high[3])));
+  range.finite = !any(is_nan((odd[0] + odd[1]) + (odd[2] + odd[3])));
+  for (; i < n; ++i) {
+    range.low = x[i] < range.low ? x[i] : range.low;
+    range.high = x[i] > range.high ? x[i] : range.high;
+    range.finite = range.finite && x[i] - x[i] == 0.0f;
+  }
+  return range;
+}
 template <bool kMagnitude>
 Range range_of_dense(const void* x, int32_t dtype, int64_t begin, int64_t end, Ahead ahead = {}) {
   const char* from = static_cast<const char*>(x) + begin * bytes_of(dtype);
+  if (!kMagnitude && dtype == AA_DTYPE_F32) {
+    return range_of_floats(reinterpret_cast<const float*>(from), end - begin, ahead);
+  }
   if (dtype == AA_DTYPE_F32) return range_of_bits<int32_t, kMagnitude>(from, end - begin, 0x7f800000, ahead);
   return range_of_bits<int16_t, kMagnitude>(from, end - begin, dtype == AA_DTYPE_BF16 ? 0x7f80 : 0x7c00, ahead);
 }
@@ -362,74 +407,88 @@ AA_INLINE Vec round_by_chance(Vec exact, const uint32_t* words) {
 }
 
 // -- output --
-// Writes bytes one after another; when they go past the caches, in whole lines.
+// Writes bytes one after another; when they go past the caches, in whole lines: others are put together in a buffer.
 class Writer {
  public:
-  Writer(void* to, bool past_caches) : to_(static_cast<uint8_t*>(to)), past_caches_(past_caches) {}
+  Writer(void* to, bool past_caches) : past_caches_(past_caches) { begin_at(to); }
   ~Writer() { flush(); }
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
   void move_to(void* to) {
-    if (static_cast<uint8_t*>(to) == to_ + held_) return;
+    if (static_cast<uint8_t*>(to) == line_ + held_) return;
     flush();
-    to_ = static_cast<uint8_t*>(to);
+    begin_at(to);
   }
 
   AA_ONCE void put(const void* data, int64_t bytes) {
     const uint8_t* from = static_cast<const uint8_t*>(data);
     if (!past_caches_) {
-      __builtin_memcpy(to_, from, static_cast<size_t>(bytes));
-      to_ += bytes;
+      __builtin_memcpy(line_ + held_, from, static_cast<size_t>(bytes));
+      held_ += bytes;
       return;
     }
+    if (held_ == 0) {
+      for (; bytes >= kLine; bytes -= kLine, from += kLine) stream_line(from);
+    }
     while (bytes > 0) {
-      const int64_t into_line = static_cast<int64_t>(reinterpret_cast<uintptr_t>(to_) % kLine) + held_;
-      if (into_line == 0) {
-        for (; bytes >= kLine; bytes -= kLine, from += kLine) stream_line(from);
-      }
-      const int64_t part = smaller(bytes, kLine - into_line);
-      if (part <= 0) break;
-      if (held_ == 0 && into_line > 0) {
-        // The line's beginning is somebody else's.
-        __builtin_memcpy(to_, from, static_cast<size_t>(part));
-        to_ += part;
-      } else {
-        __builtin_memcpy(line_ + held_, from, static_cast<size_t>(part));
-        held_ += part;
-        if (held_ == kLine) {
-          held_ = 0;
-          stream_line(line_);
-        }
-      }
-      from += part;
-      bytes -= part;
+      const int64_t n = smaller(bytes, kBuffer - held_);
+      copy(buffer_ + held_, from, n);
+      held_ += n;
+      from += n;
+      bytes -= n;
+      drain();
     }
   }
 
   // Makes everything visible to other threads.
   AA_ONCE void flush() {
     if (!past_caches_) return;
-    __builtin_memcpy(to_, line_, static_cast<size_t>(held_));
-    to_ += held_;
-    held_ = 0;
+    if (held_ > first_) __builtin_memcpy(line_ + first_, buffer_ + first_, static_cast<size_t>(held_ - first_));
     stream_fence();
+    begin_at(line_ + held_);
   }
 
  private:
-  static constexpr int64_t kLine = 64;
+  static constexpr int64_t kLine = 64, kBuffer = 2048;
 
+  void begin_at(void* to) {
+    held_ = past_caches_ ? static_cast<int64_t>(reinterpret_cast<uintptr_t>(to) % kLine) : 0;
+    first_ = held_;
+    line_ = static_cast<uint8_t*>(to) - held_;
+  }
+  // Sizes are known where it matters: a call of memcpy() for each would take longer than the copy.
+  static AA_INLINE void copy(uint8_t* to, const uint8_t* from, int64_t n) {
+    for (; n >= 64; n -= 64, to += 64, from += 64) __builtin_memcpy(to, from, 64);
+    for (; n >= 4; n -= 4, to += 4, from += 4) __builtin_memcpy(to, from, 4);
+    for (; n > 0; --n) *to++ = *from++;
+  }
+  // Writes the whole lines that are held.
+  void drain() {
+    if (held_ < kLine) return;
+    const uint8_t* from = buffer_;
+    if (first_ > 0) {
+      // The line's beginning is somebody else's.
+      __builtin_memcpy(line_ + first_, buffer_ + first_, static_cast<size_t>(kLine - first_));
+      line_ += kLine, from += kLine, held_ -= kLine;
+      first_ = 0;
+    }
+    for (; held_ >= kLine; held_ -= kLine, from += kLine) stream_line(from);
+    __builtin_memmove(buffer_, from, kLine);
+  }
   void stream_line(const uint8_t* from) {
     for (int i = 0; i < 16; i += Vec::width) {
-      stream(reinterpret_cast<float*>(to_) + i, load(reinterpret_cast<const float*>(from) + i));
+      stream(reinterpret_cast<float*>(line_) + i, load(reinterpret_cast<const float*>(from) + i));
     }
-    to_ += kLine;
+    line_ += kLine;
   }
 
-  uint8_t* to_;  // where the held bytes, or the next ones, go
   bool past_caches_;
-  int64_t held_ = 0;
-  alignas(64) uint8_t line_[kLine];
+  uint8_t* line_;  // what comes next goes to line_ + held_
+  int64_t
+      held_;  // bytes of the buffer; those before first_ are not this writer's. Not past the caches: all were written
+  int64_t first_;
+  alignas(64) uint8_t buffer_[kBuffer + kLine];
 };
 
 // -- groups --
@@ -440,22 +499,22 @@ void for_groups(int64_t groups, int64_t group_size, const Body& body) {
   parallel_for(groups, grain > 0 ? grain : 1, 1, body);
 }
 
-// Calls scale_of(group, ahead), and write(group, scale of the group, ahead) for the groups [first, last) of an array. The
+// Calls scale_of(group, ahead, scale), which fills it in, and write(group, scale, ahead) for the groups [first, last) of an array. The
 // scales of several small groups are found one after the other, so that the processor need not wait for the divisions of one
-// while nothing else can be done. `x` is null for elements that do not lie in an array.
-template <class ScaleOf, class Write>
+// while nothing else can be done. `x` is null for elements that do not lie in an array. slow_write: as for Ahead.
+template <class Scale, class ScaleOf, class Write>
 AA_INLINE void write_groups(const void* x, int32_t dtype, int64_t first, int64_t last, int64_t group_size,
-                            const ScaleOf& scale_of, const Write& write) {
-  decltype(scale_of(first, Ahead())) scales[kMostScaled];
+                            bool slow_write, const ScaleOf& scale_of, const Write& write) {
+  Scale scales[kMostScaled];
   const int64_t at_once = groups_at_once(group_size), group = group_size * bytes_of(dtype), size = at_once * group;
   const bool fetches = x && group_size <= kFetchedGroup && !(fetches_best_alone && size <= kFetchedAlone);
   for (int64_t g = first; g < last; g += at_once) {
     const int64_t n = smaller(at_once, last - g);
     const char* const from = static_cast<const char*>(x) + (x ? g * group : 0);
     const auto ahead = [&](int64_t k, bool first_pass) {
-      return fetches ? Ahead(from, size, k * group, first_pass) : Ahead();
+      return fetches ? Ahead(from, size, k * group, first_pass, slow_write) : Ahead();
     };
-    for (int64_t k = 0; k < n; ++k) scales[k] = scale_of(g + k, ahead(k, true));
+    for (int64_t k = 0; k < n; ++k) scale_of(g + k, ahead(k, true), scales[k]);
     for (int64_t k = 0; k < n; ++k) write(g + k, scales[k], ahead(k, false));
   }
 }

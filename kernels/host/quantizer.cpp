@@ -92,6 +92,9 @@ AA_ONCE void quantize_block(const T* x, int64_t n, const Scale& shared, const ui
   } else if (symmetric) {
     // The scale is the largest magnitude over `high`, so that nothing is rounded beyond the limits.
     store_all<kSize>(out, n, ahead, [&](int64_t i) { return scaled<false>(load(x + i), s); });
+  } else if (s.low == -128.0f) {
+    // What is stored is limited to these numbers.
+    store_all<kSize>(out, n, ahead, [&](int64_t i) { return scaled(load(x + i), s); });
   } else {
     // The limits are integers, so limiting before rounding gives the same as after it.
     store_all<kSize>(out, n, ahead, [&](int64_t i) { return limit(scaled(load(x + i), s), s); });
@@ -301,15 +304,15 @@ struct Job {
     if (!has_wide_groups(groups, group_size)) {
       for_groups(groups, group_size, [&](int64_t first, int64_t last) {
         Writer writer(target(first), past_caches);
-        const auto scale_of = [&](int64_t g, Ahead ahead) {
-          return make_scale(range_of_group(g * group_size, (g + 1) * group_size, ahead), bits, asymmetric);
+        const auto scale_of = [&](int64_t g, Ahead ahead, Scale& s) {
+          s = make_scale(range_of_group(g * group_size, (g + 1) * group_size, ahead), bits, asymmetric);
         };
         const auto write_one = [&](int64_t g, const Scale& s, Ahead ahead) {
           store_params(params, order.place(g), asymmetric, s);
           writer.move_to(target(g));
           write(g * group_size, (g + 1) * group_size, s, ahead, writer);
         };
-        write_groups(source.x, source.dtype, first, last, group_size, scale_of, write_one);
+        write_groups<Scale>(source.x, source.dtype, first, last, group_size, false, scale_of, write_one);
       });
       return;
     }

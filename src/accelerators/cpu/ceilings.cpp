@@ -21,7 +21,7 @@
 #define HWY_TARGET_INCLUDE "accelerators/cpu/ceilings.cpp"
 #include "hwy/foreach_target.h"
 #endif
-#include "hwy/highway.h"
+#include "base/simd/highway.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {

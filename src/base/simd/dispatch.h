@@ -8,7 +8,7 @@
 //   #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/name.cpp"  // this very file, compiled once per set
 //   #include "hwy/foreach_target.h"
 //   #endif
-//   #include "hwy/highway.h"
+//   #include "base/simd/highway.h"
 //
 //   HWY_BEFORE_NAMESPACE();
 //   namespace anyaccel::cpu::HWY_NAMESPACE {

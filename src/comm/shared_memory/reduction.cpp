@@ -13,10 +13,12 @@
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"
 
+#ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "comm/shared_memory/reduction.cpp"
 #include "hwy/foreach_target.h"
-#include "hwy/highway.h"
+#endif
+#include "base/simd/highway.h"
 // After highway.h
 #include "base/simd/float_types-inl.h"
 

@@ -1,5 +1,5 @@
 // The inner parts of attention: a small product kept in registers, and the packing of a block of keys.
-// Included after hwy/highway.h, once per instruction set.
+// Included after base/simd/highway.h, once per instruction set.
 #include "accelerators/cpu/kernels/attention_tile.h"
 #include "accelerators/cpu/kernels/attention_transpose-inl.h"
 #include "accelerators/cpu/kernels/cache_blocks-inl.h"

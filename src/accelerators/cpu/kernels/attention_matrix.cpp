@@ -24,10 +24,12 @@
 #include "base/simd/amx.h"
 #include "base/simd/dispatch.h"
 
+#ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/attention_matrix.cpp"
 #include "hwy/foreach_target.h"
-#include "hwy/highway.h"
+#endif
+#include "base/simd/highway.h"
 // After highway.h
 #include "accelerators/cpu/kernels/attention_pairs-inl.h"
 #include "accelerators/cpu/kernels/attention_softmax-inl.h"

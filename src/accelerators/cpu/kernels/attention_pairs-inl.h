@@ -1,6 +1,6 @@
 // Attention of one token over keys and values in bf16 by dot products of pairs (AVX512_BF16), which are twice the multiply-adds of
 // an instruction with fp32: of elements 2 i and 2 i + 1 of queries and keys, and of slots 2 j and 2 j + 1 for weights and
-// values. Queries and weights are bf16. Included after hwy/highway.h, once per instruction set; empty for others than AVX-512.
+// values. Queries and weights are bf16. Included after base/simd/highway.h, once per instruction set; empty for others than AVX-512.
 #include <algorithm>
 
 #include "accelerators/cpu/kernels/attention_rows-inl.h"

@@ -1,5 +1,5 @@
 // The rows of keys or values that attention of one token reads together, and how far ahead of the loads they are prefetched.
-// Included after hwy/highway.h, once per instruction set.
+// Included after base/simd/highway.h, once per instruction set.
 #include "accelerators/cpu/kernels/vector-inl.h"
 
 #if defined(ANYACCEL_CPU_KERNELS_ATTENTION_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,4 +1,4 @@
-// The online softmax of attention, one row of scores at a time. Included after hwy/highway.h, once per instruction set.
+// The online softmax of attention, one row of scores at a time. Included after base/simd/highway.h, once per instruction set.
 #include <limits>
 #include <numbers>
 

@@ -1,4 +1,4 @@
-// Transposes squares of lanes. Included after hwy/highway.h, once per instruction set.
+// Transposes squares of lanes. Included after base/simd/highway.h, once per instruction set.
 #include "accelerators/cpu/kernels/vector-inl.h"
 
 #if defined(ANYACCEL_CPU_KERNELS_ATTENTION_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,5 +1,5 @@
 // Rows of a quantized cache of keys and values: blocks of AA_BLOCK_Q8_0, 32 values each, that are written, decoded, and
-// packed for the scores of attention, and floats of 8 bits (e4m3), which are loaded and written. Included after hwy/highway.h, once per instruction set.
+// packed for the scores of attention, and floats of 8 bits (e4m3), which are loaded and written. Included after base/simd/highway.h, once per instruction set.
 #include "accelerators/cpu/kernels/attention_tile.h"
 #include "accelerators/cpu/kernels/attention_transpose-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"

@@ -1,4 +1,4 @@
-// Words of Philox 4x32-10 (anyaccel/philox.h) in vectors. Included after hwy/highway.h, once per instruction set.
+// Words of Philox 4x32-10 (anyaccel/philox.h) in vectors. Included after base/simd/highway.h, once per instruction set.
 #include <algorithm>
 
 #include "anyaccel/philox.h"

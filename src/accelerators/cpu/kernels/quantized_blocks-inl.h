@@ -1,6 +1,6 @@
 // Blocks of quantized weights as vectors of bytes, for AVX2 and AVX-512: a struct for each format, whose add() unpacks a block
 // and gives each group of 32 values, with its scale, to a receiver: the sums of quantized_sums-inl.h, or Decoded here, which
-// writes the values as fp32. Included after hwy/highway.h, once per instruction set.
+// writes the values as fp32. Included after base/simd/highway.h, once per instruction set.
 #include <cmath>
 #include <cstdint>
 #include <cstring>

@@ -22,10 +22,12 @@
 #include "base/simd/amx.h"
 #include "base/simd/dispatch.h"
 
+#ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/quantized_bytes.cpp"
 #include "hwy/foreach_target.h"
-#include "hwy/highway.h"
+#endif
+#include "base/simd/highway.h"
 // After highway.h
 #include "accelerators/cpu/kernels/activation-inl.h"
 #include "accelerators/cpu/kernels/matmul_finish-inl.h"

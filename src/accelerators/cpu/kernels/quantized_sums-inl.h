@@ -1,5 +1,5 @@
 // Products of rows of x, rounded to integers in groups of 32 values, with rows of quantized weights, for AVX2, and for AVX-512
-// where quantized_row.cpp and quantized_tiles.cpp have no kernel. Included after hwy/highway.h, once per instruction set.
+// where quantized_row.cpp and quantized_tiles.cpp have no kernel. Included after base/simd/highway.h, once per instruction set.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

@@ -16,7 +16,7 @@
 #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/random.cpp"
 #include "hwy/foreach_target.h"
 #endif
-#include "hwy/highway.h"
+#include "base/simd/highway.h"
 // After highway.h
 #include "accelerators/cpu/kernels/philox-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"

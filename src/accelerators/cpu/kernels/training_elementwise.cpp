@@ -19,7 +19,7 @@
 #define HWY_TARGET_INCLUDE "accelerators/cpu/kernels/training_elementwise.cpp"
 #include "hwy/foreach_target.h"
 #endif
-#include "hwy/highway.h"
+#include "base/simd/highway.h"
 // After highway.h
 #include "accelerators/cpu/kernels/activation-inl.h"
 #include "accelerators/cpu/kernels/philox-inl.h"

@@ -1,6 +1,6 @@
 // Shared by the matmul kernels: rows of x as bf16 terms, the last step of a row of results (bias, activation, residual,
-// rounding), a small transposition, and the first prefetches of streams. Included after hwy/highway.h, once per instruction set.
-#include "accelerators/cpu/kernels/activation-inl.h"
+// rounding; in matmul_finish.cpp), a small transposition, and the first prefetches of streams. Included after
+// base/simd/highway.h, once per instruction set.
 #include "accelerators/cpu/kernels/matmul_args.h"
 #include "accelerators/cpu/kernels/scratch.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
@@ -19,20 +19,12 @@ HWY_INLINE Row row_of(const Matrix& matrix, int64_t row, int64_t length) {
   return {static_cast<char*>(matrix.at(row, 0)), matrix.dtype, matrix.column_stride, length};
 }
 
-// read_row and write_row with vectors for F32 too: the compiler turns their memcpy into string instructions, which take
-// long to start.
+// read_row with vectors for F32 too: the compiler turns its memcpy into string instructions, which take long to start.
 inline void read_floats(const Row& row, int64_t begin, int64_t n, float* to) {
   if (row.dtype == DType::F32 && row.stride == 1) {
     widen(F32Type(), reinterpret_cast<const float*>(row.data) + begin, to, n);
   } else {
     read_row(row, begin, n, to);
-  }
-}
-inline void write_floats(const Row& row, int64_t begin, int64_t n, const float* from) {
-  if (row.dtype == DType::F32 && row.stride == 1) {
-    narrow(F32Type(), from, reinterpret_cast<float*>(row.data) + begin, n);
-  } else {
-    write_row(row, begin, n, from);
   }
 }
 
@@ -59,47 +51,13 @@ inline void split_row(const Row& row, int terms, int64_t term_stride, uint16_t* 
   }
 }
 
-// values[i] += row[begin + i], 0 <= i < n <= kFinishColumns.
-constexpr int64_t kFinishColumns = 256;
-inline void add_row(const Row& row, int64_t begin, int64_t n, float* values) {
-  float buffer[kFinishColumns];
-  const float* added = row_floats(row, begin, n, buffer);
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    hn::StoreU(hn::Add(hn::LoadU(kFloats, values + i), hn::LoadU(kFloats, added + i)), kFloats, values + i);
-  }
-  for (; i < n; ++i) values[i] += added[i];
-}
-
-template <class Activation>
-inline void gate(Activation activation, int64_t n, float* values, const float* up) {
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const auto gated = hn::Mul(activation(hn::LoadU(kFloats, values + i)), hn::LoadU(kFloats, up + i));
-    hn::StoreU(gated, kFloats, values + i);
-  }
-  if (i < n) {
-    const auto gated = hn::Mul(activation(load_part(values + i, n - i)), load_part(up + i, n - i));
-    store_part(gated, values + i, n - i);
-  }
-}
-
 // Turns the plain products of row m with columns [begin, begin + n) into results and stores them. `values` belongs to
-// the first weight, `up` to the second when there are two; both are overwritten.
-inline void finish_row(const Matmul& args, const MatmulPart& part, int64_t m, int64_t begin, int64_t n, float* values,
-                       float* up) {
-  const Row out = row_of(part.out, m, part.n);
-  for (int64_t i = 0; i < n; i += kFinishColumns) {
-    const int64_t count = n - i < kFinishColumns ? n - i : kFinishColumns;
-    if (part.bias[0]) add_row(row_of(part.bias[0], 0, part.n), begin + i, count, values + i);
-    if (args.gated) {
-      if (part.bias[1]) add_row(row_of(part.bias[1], 0, part.n), begin + i, count, up + i);
-      with_activation(args.activation, [&](auto activation) HWY_ATTR { gate(activation, count, values + i, up + i); });
-    }
-    if (part.residual) add_row(row_of(part.residual, m, part.n), begin + i, count, values + i);
-    write_floats(out, begin + i, count, values + i);
-  }
-}
+// the first weight, `up` to the second when there are two; both are overwritten. In matmul_finish.cpp, because code for all
+// activations and types of results was half of what compiling a file of products took.
+void finish_row(const Matmul& args, const MatmulPart& part, int64_t m, int64_t begin, int64_t n, float* values,
+                float* up);
+// It works on so many columns at once.
+constexpr int64_t kFinishColumns = 256;
 
 // Prefetches the part of row m of the output, and of the residual, that will be written soon.
 inline void prefetch_row(const MatmulPart& part, int64_t m, int64_t rows, int64_t column, int64_t n) {

@@ -1,5 +1,6 @@
 // Cases of the fused ops: norm_linear, norm_gated_linear, norm_qkv_rope, and the last two with quantized weights. A driver need not
 // have any.
+#include <algorithm>
 #include <cmath>
 
 #include "conformance/product_reference.h"
@@ -39,6 +40,25 @@ Values normed(const OpTensor& x, const OpTensor* weight) {
   return result;
 }
 
+// Of a row whose elements are 1 or -1, weights whose products with it are not near the middle of two bf16 numbers, so that every
+// implementation rounds the norm's result to the same ones.
+Values signs(int64_t rows, int64_t inputs) {
+  Values values = numbers(count(rows, inputs), 22);
+  for (double& value : values) value = value < 0 ? -1 : 1;
+  return values;
+}
+Values between_bf16(int64_t inputs) {
+  Values values;
+  for (int64_t j = 0; j < inputs; ++j) {
+    values.push_back(1 + (static_cast<double>(j % 5) + (j % 2 == 0 ? 0.3 : 0.7)) * 0x1p-7);
+  }
+  return values;
+}
+Values rounded_to_bf16(Values values) {
+  for (double& value : values) value = std::nearbyint(value * 0x1p7) * 0x1p-7;  // of magnitudes from 1 to 2
+  return values;
+}
+
 // Rows of Q8_0 blocks [N, K / 32 * 34] whose scale is 1/64, and what they decode to.
 Values blocks(int64_t rows, int64_t inputs, int seed) {
   Values bytes;
@@ -62,8 +82,9 @@ constexpr double rounded_factor = 1.0 / 64;
 
 void norm_linear(const Context& c) {
   OpRun op(c, "norm_linear", {.factor = factor, .scale_text = "sum of |norm(x) w| and |bias|"});
-  aa_norm_params params{};
+  aa_norm_linear_params params{};
   params.eps = static_cast<float>(eps);
+  params.normed = AA_DTYPE_F32;
   for (const int32_t x_dtype : float_dtypes) {
     for (const int32_t w_dtype : float_dtypes) {
       for (const Sizes& s : sizes) {
@@ -95,6 +116,7 @@ void norm_gated_linear(const Context& c) {
   aa_norm_activation_params params{};
   params.eps = static_cast<float>(eps);
   params.kind = AA_ACTIVATION_SILU;
+  params.normed = AA_DTYPE_F32;
   for (const int32_t w_dtype : float_dtypes) {
     for (const Sizes& s : sizes) {
       for (const bool full : {false, true}) {
@@ -128,6 +150,56 @@ void norm_gated_linear(const Context& c) {
         op.compare(out, expected, text(s, AA_DTYPE_F32, w_dtype, full), scale);
         op.unchanged(x, "x");
       }
+    }
+  }
+  op.finish();
+}
+
+constexpr Sizes rounded_sizes[] = {{1, 17, 64}, {1, 64, 256}, {2, 33, 64}, {3, 17, 72}, {8, 40, 192}, {17, 32, 64}};
+
+// With a norm's result of bf16. A driver that keeps F32 there fails.
+void norm_linear_rounds(const Context& c) {
+  OpRun op(c, "norm_linear", {.factor = factor, .scale_text = "sum of |norm(x) w|"});
+  aa_norm_linear_params params{};
+  params.eps = static_cast<float>(eps);
+  params.normed = AA_DTYPE_BF16;
+  for (const int32_t w_dtype : float_dtypes) {
+    for (const Sizes& s : rounded_sizes) {
+      OpTensor x(c, AA_DTYPE_F32, {s.rows, s.inputs}, signs(s.rows, s.inputs));
+      OpTensor norm(c, AA_DTYPE_F32, {s.inputs}, between_bf16(s.inputs));
+      OpTensor w(c, w_dtype, {s.outputs, s.inputs}, numbers(count(s.outputs, s.inputs), 3, 1));
+      OpTensor out(c, AA_DTYPE_F32, {s.rows, s.outputs}, {});
+      if (!op.run({out.view(), x.view(), norm.view(), w.view(), absent}, params)) continue;
+      const Sum sum = product(rounded_to_bf16(normed(x, &norm)), w);
+      op.compare(out, sum.value, text(s, AA_DTYPE_F32, w_dtype, false), sum.magnitude);
+    }
+  }
+  op.finish();
+}
+
+void norm_gated_linear_rounds(const Context& c) {
+  OpRun op(c, "norm_gated_linear",
+           {.relative = 1e-5, .factor = factor, .scale_text = "(sum of |norm(x) w_gate|) (sum of |norm(x) w_up|)"});
+  aa_norm_activation_params params{};
+  params.eps = static_cast<float>(eps);
+  params.kind = AA_ACTIVATION_RELU;
+  params.normed = AA_DTYPE_BF16;
+  for (const int32_t w_dtype : float_dtypes) {
+    for (const Sizes& s : rounded_sizes) {
+      OpTensor x(c, AA_DTYPE_F32, {s.rows, s.inputs}, signs(s.rows, s.inputs));
+      OpTensor norm(c, AA_DTYPE_F32, {s.inputs}, between_bf16(s.inputs));
+      OpTensor gate(c, w_dtype, {s.outputs, s.inputs}, numbers(count(s.outputs, s.inputs), 7, 1));
+      OpTensor up(c, w_dtype, {s.outputs, s.inputs}, numbers(count(s.outputs, s.inputs), 8, 1));
+      OpTensor out(c, AA_DTYPE_F32, {s.rows, s.outputs}, {});
+      if (!op.run({out.view(), x.view(), norm.view(), gate.view(), up.view(), absent, absent}, params)) continue;
+      const Values rows = rounded_to_bf16(normed(x, &norm));
+      const Sum left = product(rows, gate), right = product(rows, up);
+      Values expected, scale;
+      for (size_t i = 0; i < left.value.size(); ++i) {
+        expected.push_back(std::max(left.value[i], 0.0) * right.value[i]);
+        scale.push_back(left.magnitude[i] * right.magnitude[i]);
+      }
+      op.compare(out, expected, text(s, AA_DTYPE_F32, w_dtype, false), scale);
     }
   }
   op.finish();
@@ -299,6 +371,7 @@ void norm_qkv_rope(const Context& c) {
           params.struct_size = sizeof(params);
           params.eps = static_cast<float>(eps);
           params.interleaved = interleaved;
+          params.normed = AA_DTYPE_F32;
           if (!op.run(step.tensors(), &params, sizeof(params), "", true)) continue;
           const std::string what = std::to_string(h.tokens) + " tokens, heads of " + std::to_string(h.size) + ", w " +
                                    dtype_text(w_dtype) + (interleaved ? ", interleaved" : "") +
@@ -315,6 +388,41 @@ void norm_qkv_rope(const Context& c) {
           op.unchanged(step.x, "x");
         }
       }
+    }
+  }
+  op.finish();
+}
+
+void norm_qkv_rope_rounds(const Context& c) {
+  OpRun op(c, "norm_qkv_rope", rope_limit);
+  for (const int32_t w_dtype : float_dtypes) {
+    for (const Heads& h : {Heads{1, 4, 2, 64, 32, 256}, Heads{3, 2, 1, 32, 5, 64}, Heads{8, 4, 1, 128, 64, 192}}) {
+      Values which, where;
+      for (int64_t t = 0; t < h.tokens; ++t) {
+        which.push_back(static_cast<double>(t % sequences));
+        where.push_back(static_cast<double>(t % slots));
+      }
+      Step step(c, h, w_dtype, false, which, where);
+      const OpTensor x(c, AA_DTYPE_F32, {h.tokens, h.inputs}, signs(h.tokens, h.inputs));
+      const OpTensor norm(c, AA_DTYPE_F32, {h.inputs}, between_bf16(h.inputs));
+      aa_norm_rope_params params{};
+      params.struct_size = sizeof(params);
+      params.eps = static_cast<float>(eps);
+      params.normed = AA_DTYPE_BF16;
+      std::vector<aa_tensor> tensors = step.tensors();
+      tensors[3] = x.view();
+      tensors[4] = norm.view();
+      if (!op.run(tensors, &params, sizeof(params), "", true)) continue;
+      const Values rows = rounded_to_bf16(normed(x, &norm));
+      const std::string what = std::to_string(h.tokens) + " tokens, w " + dtype_text(w_dtype);
+      Sum queries = product(rows, step.w_q), keys = product(rows, step.w_k);
+      step.rotate(queries, h.heads, false);
+      op.compare(step.q, queries.value, "q, " + what, queries.magnitude);
+      step.rotate(keys, h.key_heads, false);
+      keys = step.written(step.k_cache, keys);
+      op.compare(step.k_cache, keys.value, "k_cache, " + what, keys.magnitude);
+      const Sum values = step.written(step.v_cache, product(rows, step.w_v));
+      op.compare(step.v_cache, values.value, "v_cache, " + what, values.magnitude);
     }
   }
   op.finish();
@@ -365,6 +473,7 @@ void norm_qkv_rope_stays_in_its_tensors(const Context& c) {
     aa_norm_rope_params params{};
     params.struct_size = sizeof(params);
     params.eps = static_cast<float>(eps);
+    params.normed = AA_DTYPE_F32;
     aa_status* status = nullptr;
     if (!op.run(step.tensors(), &params, sizeof(params), "", false, &status)) continue;
     if (status) {
@@ -386,12 +495,15 @@ void norm_qkv_rope_stays_in_its_tensors(const Context& c) {
 
 constexpr Case cases[] = {
     {"op.norm_linear", "products_of_normed_rows", norm_linear},
+    {"op.norm_linear", "rounds_the_norm", norm_linear_rounds},
     {"op.norm_gated_linear", "products_of_normed_rows", norm_gated_linear},
+    {"op.norm_gated_linear", "rounds_the_norm", norm_gated_linear_rounds},
     {"op.norm_quantized_gated_linear", "exact",
      [](const Context& c) { norm_quantized_gated_linear(c, AA_QUANTIZED_EXACT); }},
     {"op.norm_quantized_gated_linear", "rounded",
      [](const Context& c) { norm_quantized_gated_linear(c, AA_QUANTIZED_ROUNDED); }},
     {"op.norm_qkv_rope", "by_its_parts", norm_qkv_rope},
+    {"op.norm_qkv_rope", "rounds_the_norm", norm_qkv_rope_rounds},
     {"op.norm_quantized_qkv_rope", "exact", [](const Context& c) { norm_quantized_qkv_rope(c, AA_QUANTIZED_EXACT); }},
     {"op.norm_quantized_qkv_rope", "rounded",
      [](const Context& c) { norm_quantized_qkv_rope(c, AA_QUANTIZED_ROUNDED); }},

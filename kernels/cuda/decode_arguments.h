@@ -28,6 +28,8 @@ typedef struct aa_decode_x {
   aa_i32 units_more;
   aa_i32 early; /* 1: no kernel that may still run writes the weights, so they are read before aa_grid_wait() */
   float inverse_k;
+  aa_i32 rounds; /* 1: the norm's result is rounded to bf16 */
+  aa_i32 reserved;
 } aa_decode_x;
 
 // One w [N,K] with its out [M,N] and bias [N].

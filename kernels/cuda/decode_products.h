@@ -6,7 +6,8 @@
 // began in; what such a warp has of it waits in shared memory for the warp where it began, which adds the parts in
 // their order. Each thread keeps loads of 16 bytes in flight, from memory to its own places of a ring in shared memory,
 // across the ends of units, so that the memory never waits for arithmetic. x lies in shared memory as floats,
-// multiplied by the norm's weight; its root mean square is applied to the sums at the end.
+// multiplied by the norm's weight; its root mean square is applied to the sums at the end, or, where the norm's result is
+// rounded, to x in shared memory before.
 //
 // The kernel after this one may start at once, and where its weights were not written lately (`early`), it fills its ring before
 // this one has ended. The host gives a block more than half of a multiprocessor's shared memory: with two blocks of a kernel
@@ -93,6 +94,29 @@ AA_FN void aa_stage(AA_IN(void) x, AA_IN(void) norm, const aa_decode_x& xs, aa_i
   }
 }
 
+// The factor of a token's norm, by the sums of squares that aa_stage left.
+template <int kRows>
+AA_FN float aa_norm_factor(const aa_decode_x& xs, const float* squares, aa_i32 token) {
+  float sum = 0;
+  AA_PRAGMA_UNROLL for (int w = 0; w < AA_DECODE_WARPS; ++w) sum += squares[w * kRows + token];
+  return 1.0f / aa_sqrt(aa_fma(sum, xs.inverse_k, xs.eps));
+}
+
+// Multiplies what aa_stage brought by the norm's factor and rounds it to bf16. Every thread changes what it brought itself.
+template <int kRows>
+AA_FN void aa_round_staged(const aa_decode_x& xs, aa_i32 quads, aa_quad* staged, const float* squares) {
+  AA_PRAGMA_NO_UNROLL for (aa_i32 m = 0; m < xs.m; ++m) {
+    const float factor = aa_norm_factor<kRows>(xs, squares, m);
+    AA_PRAGMA_NO_UNROLL for (aa_i32 q = AA_LOCAL_ID; q < quads; q += AA_DECODE_THREADS) {
+      aa_quad* const at = staged + aa_staged_at(q, m, kRows);
+      const aa_quad v = *at;
+      const aa_u32 low = aa_pack_bf16(v.v[0] * factor, v.v[1] * factor);
+      const aa_u32 high = aa_pack_bf16(v.v[2] * factor, v.v[3] * factor);
+      *at = aa_quad_of_bf16({low, high, 0, 0}, 0);
+    }
+  }
+}
+
 // kRows: rows of x; kUnit: rows of weights in a unit; kLoads: see decode_arguments.h.
 template <int kRows, int kUnit, int kLoads, class Work>
 AA_FN void aa_decode(const Work& work, AA_IN(void) x, AA_IN(void) norm, const aa_decode_x& xs, aa_u8* local) {
@@ -141,17 +165,16 @@ AA_FN void aa_decode(const Work& work, AA_IN(void) x, AA_IN(void) norm, const aa
 
   aa_stage(x, norm, xs, groups * (AA_W_QUADS * 32), staged, squares);
   AA_BARRIER();
+  if (xs.rounds) {
+    aa_round_staged<kRows>(xs, groups * (AA_W_QUADS * 32), staged, squares);
+    AA_BARRIER();
+  }
   // The token whose results this lane finishes; -1: none.
   const aa_i32 token = lane % kLanes == 0 && lane / kLanes < xs.m ? lane / kLanes : -1;
   aa_decode_token about = {1.0f, 0, 0};
   if (token >= 0) {
     about = aa_unit_token(work, token);
-    about.scale = 1.0f;
-    if (xs.normed) {
-      float sum = 0;
-      AA_PRAGMA_UNROLL for (int w = 0; w < AA_DECODE_WARPS; ++w) sum += squares[w * kRows + token];
-      about.scale = 1.0f / aa_sqrt(aa_fma(sum, xs.inverse_k, xs.eps));
-    }
+    about.scale = xs.normed && !xs.rounds ? aa_norm_factor<kRows>(xs, squares, token) : 1.0f;
   }
 
   aa_i32 unit = first + begin / groups, group = begin % groups;

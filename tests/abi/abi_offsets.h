@@ -229,9 +229,13 @@
   X(aa_host_code_table, run, 32) \
   X(aa_norm_params, struct_size, 0) \
   X(aa_norm_params, eps, 4) \
+  X(aa_norm_linear_params, struct_size, 0) \
+  X(aa_norm_linear_params, eps, 4) \
+  X(aa_norm_linear_params, normed, 8) \
   X(aa_norm_rope_params, struct_size, 0) \
   X(aa_norm_rope_params, eps, 4) \
   X(aa_norm_rope_params, interleaved, 8) \
+  X(aa_norm_rope_params, normed, 12) \
   X(aa_embedding_shard_params, struct_size, 0) \
   X(aa_embedding_shard_params, reserved, 4) \
   X(aa_embedding_shard_params, first, 8) \
@@ -240,6 +244,7 @@
   X(aa_norm_activation_params, struct_size, 0) \
   X(aa_norm_activation_params, eps, 4) \
   X(aa_norm_activation_params, kind, 8) \
+  X(aa_norm_activation_params, normed, 12) \
   X(aa_rope_table_params, struct_size, 0) \
   X(aa_rope_table_params, scale, 4) \
   X(aa_rope_params, struct_size, 0) \

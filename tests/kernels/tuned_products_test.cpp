@@ -102,6 +102,15 @@ class Matrix {
   DeviceArray array_;
 };
 
+constexpr double relative_error = 4e-6;  // of a sum, in the sum of its absolute values
+
+double rounded(double value) {
+  const std::uint32_t bits = static_cast<std::uint32_t>(sim::bf16_from_float(static_cast<float>(value))) << 16;
+  float result;
+  std::memcpy(&result, &bits, 4);
+  return result;
+}
+
 // A value, and the sum of the absolute values that it is made of, which bounds its error.
 struct Sum {
   double value = 0, size = 0;
@@ -111,7 +120,7 @@ struct Problem {
   int64_t m, k;
   Type w_type;
   Matrix x, norm;
-  bool normed;
+  bool normed, rounds;
   float eps = 1e-5f;
   int multiprocessors;
   int64_t shared_limit;  // little of it leaves room only for the kernel with few loads under way
@@ -126,6 +135,7 @@ struct Problem {
     x = Matrix(random_type(random), m, k, random.integer(0, 1) * 8);
     x.fill(random);
     normed = with_norm ? *with_norm : random.chance(0.5);
+    rounds = normed && random.chance(0.5);
     if (normed && random.chance(0.8)) norm = Matrix(random_type(random), 1, k).fill(random);
     multiprocessors = static_cast<int>(random.integer(1, 5));
     early = random.chance(0.5);
@@ -142,13 +152,19 @@ struct Problem {
   }
   Sum product(int64_t i, Matrix& w, int64_t n) {
     Sum sum;
-    for (int64_t j = 0; j < k; ++j) {
-      const double term = x.get(i, j) * (norm.is_there() ? norm.get(0, j) : 1) * w.get(n, j);
-      sum.value += term;
-      sum.size += std::fabs(term);
-    }
     const double f = factor(i);
-    return {sum.value * f, sum.size * f};
+    for (int64_t j = 0; j < k; ++j) {
+      double row = x.get(i, j) * (norm.is_there() ? norm.get(0, j) : 1) * f;
+      if (rounds) {
+        // Near the middle of two numbers the kernel may choose the other one.
+        const double low = rounded(row * (1 - 2e-6)), high = rounded(row * (1 + 2e-6));
+        sum.size += std::fabs((high - low) * w.get(n, j)) / relative_error;
+        row = low;
+      }
+      sum.value += row * w.get(n, j);
+      sum.size += std::fabs(row * w.get(n, j));
+    }
+    return sum;
   }
 
   DecodePlan plan(int64_t units, int unit) {
@@ -158,6 +174,7 @@ struct Problem {
     plan.x.row = x.row_bytes();
     plan.x.dtype = x.type();
     plan.x.normed = normed;
+    plan.x.rounds = rounds;
     plan.x.norm_dtype = norm.type();
     plan.x.eps = eps;
     return plan;
@@ -173,7 +190,8 @@ struct Problem {
 };
 
 void expect_near(double actual, double expected, double size, Type type, const std::string& what) {
-  const double tolerance = 4e-6 * size + 1.01 * unit_of(type) * std::fabs(expected) + (type == F16 ? 4e-8 : 1e-30);
+  const double tolerance =
+      relative_error * size + 1.01 * unit_of(type) * std::fabs(expected) + (type == F16 ? 4e-8 : 1e-30);
   EXPECT_NEAR(actual, expected, tolerance) << what;
 }
 

@@ -55,16 +55,17 @@ class FusedStep : public ::testing::Test {
     accelerator_ = recording.get();
     set_accelerator(std::move(recording));
   }
-  static std::shared_ptr<const Model> load(const std::string& name) {
+  static std::shared_ptr<const Model> load(const std::string& name, DType dtype = DType::F32) {
     LoadOptions options;
-    options.dtype = DType::F32;
+    options.dtype = dtype;
+    if (dtype == DType::BF16) options.activations = Activations::BF16;
     return Model::load(load_reference_model(name).directory, options);
   }
   // The ops of one step of one token.
-  std::vector<std::string> one_step(const std::string& name) {
+  std::vector<std::string> one_step(const std::string& name, DType dtype = DType::F32) {
     SessionOptions options;
     options.context = 16;
-    Session session(load(name), options);
+    Session session(load(name, dtype), options);
     const std::vector<int32_t> id{3}, zero{0};
     accelerator_->ops.clear();
     session.forward({id, zero, zero}, zero);
@@ -122,6 +123,12 @@ TEST_F(FusedStep, FusedOpsWhereThereAreAny) {
   FusedDriver::refuse(true);
   EXPECT_EQ(one_step("llama_gqa"), step_of(layers, {"rms_norm", "linear_multi", "rope", "cache_write"},
                                            {"rms_norm", "gated_linear"}, {"rms_norm", "linear"}));
+}
+
+TEST_F(FusedStep, FusedOpsWhereActivationsAreRounded) {
+  use(driver_.table());
+  EXPECT_EQ(one_step("llama_gqa", DType::BF16),
+            step_of(layers_of("llama_gqa"), {"norm_qkv_rope"}, {"norm_gated_linear"}, {"norm_linear"}));
 }
 
 // Norms of queries and keys stand between the products and the rotation.

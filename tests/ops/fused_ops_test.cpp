@@ -58,7 +58,7 @@ class Maker {
     OpCase c;
     c.op = "norm_linear";
     c.tensors = {output({m, n}), activations({m, k}), optional({k}), weight(n, k), optional({n})};
-    return c.with(aa_norm_params{0, 1e-5f});
+    return c.with(aa_norm_linear_params{0, 1e-5f, normed()});
   }
   OpCase norm_gated_linear() {
     const int64_t m = rows(), k = inputs(), n = random_.integer(1, 100);
@@ -66,7 +66,7 @@ class Maker {
     c.op = "norm_gated_linear";
     c.tensors = {output({m, n}), activations({m, k}), optional({k}), weight(n, k),
                  weight(n, k),   optional({n}),       optional({n})};
-    return c.with(aa_norm_activation_params{0, 1e-5f, static_cast<int32_t>(random_.integer(0, 5))});
+    return c.with(aa_norm_activation_params{0, 1e-5f, static_cast<int32_t>(random_.integer(0, 5)), normed()});
   }
   // Rows that some accelerators have tuned kernels for, and others.
   OpCase norm_quantized_gated_linear() {
@@ -125,12 +125,18 @@ class Maker {
       // Now and then two tokens name the same slot.
       c.tensors[14].set(i, random_.chance(0.2) ? random_.integer(-reach, s - 1 + reach) : i);
     }
-    return c.with(aa_norm_rope_params{0, 1e-5f, random_.chance(0.3) ? 1 : 0});
+    return c.with(aa_norm_rope_params{0, 1e-5f, random_.chance(0.3) ? 1 : 0, normed()});
   }
 
  private:
   int64_t rows() { return random_.pick<int64_t>({1, 1, 1, 2, 3, 4, 7, 8, 9, 16, random_.integer(1, 40)}); }
-  int64_t inputs() { return random_.pick<int64_t>({1, 8, 31, 64, 72, 96, 128, 256, random_.integer(1, 300)}); }
+  int64_t inputs() {
+    return random_.pick<int64_t>({1, 8, 31, 64, 72, 96, 128, 256, 256, 512, random_.integer(1, 300)});
+  }
+  // Of the norm's result.
+  int32_t normed() {
+    return random_.chance(0.5) ? AA_DTYPE_F32 : kind_.any_dtype && random_.chance(0.3) ? AA_DTYPE_F16 : AA_DTYPE_BF16;
+  }
   DType weights() { return kind_.any_dtype ? random_.float_dtype() : weights_; }
   TestTensor made(DType dtype, Shape shape, bool is_input) {
     return kind_.any_layout ? TestTensor::random_layout(random_, dtype, std::move(shape), is_input)
@@ -172,9 +178,22 @@ class Maker {
   DType weights_;
 };
 
+// The dtype of the norm's result.
+int32_t normed_of(const OpCase& c) {
+  if (c.op == "norm_linear") return reinterpret_cast<const aa_norm_linear_params*>(c.params.data())->normed;
+  if (c.op == "norm_gated_linear") return reinterpret_cast<const aa_norm_activation_params*>(c.params.data())->normed;
+  if (c.op == "norm_qkv_rope") return reinterpret_cast<const aa_norm_rope_params*>(c.params.data())->normed;
+  return AA_DTYPE_F32;
+}
+
 // Rounded rows of x, or weights, make errors of a hundredth of a result, which a gate multiplies by another.
 Tolerance tolerance_of(const OpCase& c) {
-  if (!c.op.starts_with("norm_quantized")) return kFusedTolerance;
+  if (!c.op.starts_with("norm_quantized")) {
+    // Where the norm's result is rounded, a value near the middle of two numbers may become the other one. That it is rounded is
+    // what the conformance suite's cases "rounds_the_norm" show.
+    if (normed_of(c) == AA_DTYPE_F32) return kFusedTolerance;
+    return {c.op == "norm_gated_linear" ? 0.1 : 0.03, 0.01, 1.01};
+  }
   const auto& params = *reinterpret_cast<const aa_norm_quantized_params*>(c.params.data());
   if (params.rounding == AA_QUANTIZED_EXACT) return {1e-4, 1e-4, 1.01};
   return {c.op == "norm_quantized_gated_linear" ? 0.4 : 0.1, 0.02, 1.01};
@@ -305,11 +324,12 @@ class Face {
 
   ops::Inference& ops() { return ops_; }
 
-  void run(OpCase& c, DType between = DType::F32) {
+  void run(OpCase& c) {
+    const auto between = static_cast<DType>(normed_of(c));
     std::vector<Tensor> t;
     for (const TestTensor& tensor : c.tensors) t.push_back(upload(tensor));
     if (c.op == "norm_linear") {
-      ops_.norm_linear(t[0], t[1], t[2], t[3], params<aa_norm_params>(c).eps, t[4], between);
+      ops_.norm_linear(t[0], t[1], t[2], t[3], params<aa_norm_linear_params>(c).eps, t[4], between);
     } else if (c.op == "norm_gated_linear") {
       const auto& p = params<aa_norm_activation_params>(c);
       ops_.norm_gated_linear(t[0], t[1], t[2], t[3], t[4], static_cast<ops::Activation>(p.kind), p.eps, t[5], t[6],
@@ -461,14 +481,6 @@ TEST_F(HandedOver, NotWhatTheDriverRefuses) {
   }
   EXPECT_EQ(FusedDriver::calls(), 0);
   for (const ops::OpPlacement& placement : face_.ops().placements()) EXPECT_EQ(placement.fallbacks, 0u);
-}
-
-// With bf16 between the norm and the products the sequence rounds there, which the fused op would not.
-TEST_F(HandedOver, OnlyWithF32Between) {
-  Random random(3);
-  Maker maker(random, {});
-  for (OpCase c : {maker.norm_linear(), maker.norm_gated_linear(), maker.norm_qkv_rope()}) face_.run(c, DType::BF16);
-  EXPECT_EQ(FusedDriver::calls(), 0);
 }
 
 TEST_F(HandedOver, NotUnderAmp) {

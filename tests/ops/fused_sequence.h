@@ -49,15 +49,16 @@ class Sequence {
   void operator()(const std::string& op, const aa_op_call& call) const {
     const aa_tensor* t = call.tensors;
     if (op == "norm_linear") {
-      linear(t[0], normed(t[1], t[2], *static_cast<const aa_norm_params*>(call.params)), t[3], t[4]);
+      const auto& given = *static_cast<const aa_norm_linear_params*>(call.params);
+      linear(t[0], normed(t[1], t[2], given.eps, given.normed), t[3], t[4]);
     } else if (op == "norm_gated_linear") {
       const auto& given = *static_cast<const aa_norm_activation_params*>(call.params);
-      const aa_tensor rows = normed(t[1], t[2], {sizeof(aa_norm_params), given.eps});
+      const aa_tensor rows = normed(t[1], t[2], given.eps, given.normed);
       const aa_activation_params kind{sizeof(kind), given.kind};
       run("gated_linear", {t[0], rows, t[3], t[4], t[5], t[6]}, kind);
     } else if (op == "norm_quantized_gated_linear") {
       const auto& given = *static_cast<const aa_norm_quantized_params*>(call.params);
-      const aa_tensor rows = normed(t[1], t[2], {sizeof(aa_norm_params), given.eps});
+      const aa_tensor rows = normed(t[1], t[2], given.eps, AA_DTYPE_F32);
       const aa_tensor gate = scratch_({t[0].shape[0], t[0].shape[1]}), up = scratch_({t[0].shape[0], t[0].shape[1]});
       quantized_linear(gate, rows, t[3], t[5], given);
       quantized_linear(up, rows, t[4], t[6], given);
@@ -67,7 +68,8 @@ class Sequence {
       const bool quantized = op == "norm_quantized_qkv_rope";
       const auto& blocks = *static_cast<const aa_norm_quantized_params*>(call.params);
       const auto& floats = *static_cast<const aa_norm_rope_params*>(call.params);
-      const aa_tensor rows = normed(t[3], t[4], {sizeof(aa_norm_params), quantized ? blocks.eps : floats.eps});
+      const aa_tensor rows =
+          quantized ? normed(t[3], t[4], blocks.eps, AA_DTYPE_F32) : normed(t[3], t[4], floats.eps, floats.normed);
       const int64_t tokens = t[0].shape[0], heads = t[0].shape[1], size = t[0].shape[2], kv_heads = t[1].shape[1];
       const aa_tensor q = scratch_({tokens, heads * size});
       const aa_tensor k = scratch_({tokens, kv_heads * size});
@@ -91,9 +93,9 @@ class Sequence {
   }
 
  private:
-  aa_tensor normed(const aa_tensor& x, const aa_tensor& weight, const aa_norm_params& params) const {
-    const aa_tensor rows = scratch_({x.shape[0], x.shape[1]});
-    run("rms_norm", {rows, x, weight, aa_tensor{}}, params);
+  aa_tensor normed(const aa_tensor& x, const aa_tensor& weight, float eps, int32_t dtype) const {
+    const aa_tensor rows = dense_view(scratch_({x.shape[0], x.shape[1]}).data, dtype, {x.shape[0], x.shape[1]});
+    run("rms_norm", {rows, x, weight, aa_tensor{}}, aa_norm_params{sizeof(aa_norm_params), eps});
     return rows;
   }
   void linear(const aa_tensor& out, const aa_tensor& x, const aa_tensor& w, const aa_tensor& bias) const {

@@ -117,14 +117,15 @@ std::vector<Call> good_calls() {
       make("quantized_attention", {floats({3, 4, 64}), f32({3, 4, 64}), u8({2, 2, 16, 68}), u8({2, 2, 16, 68}),
                                    i32({3}), i32({3}), absent(), f32({4})})
           .with(aa_quantized_attention_params{0, 0.3f, 0, 0, AA_BLOCK_Q8_0}),
-      make("norm_linear", {f32({3, 5}), floats({3, 8}), absent(), floats({5, 8}), floats({5})}).with(eps),
+      make("norm_linear", {f32({3, 5}), floats({3, 8}), absent(), floats({5, 8}), floats({5})})
+          .with(aa_norm_linear_params{0, 1e-6f, AA_DTYPE_F32}),
       make("norm_gated_linear",
            {f32({3, 5}), f32({3, 8}), floats({8}), floats({5, 8}), floats({5, 8}), floats({5}), absent()})
-          .with(aa_norm_activation_params{0, 1e-6f, AA_ACTIVATION_SILU}),
+          .with(aa_norm_activation_params{0, 1e-6f, AA_ACTIVATION_SILU, AA_DTYPE_F32}),
       make("norm_qkv_rope", {f32({3, 4, 8}), floats({2, 2, 16, 8}), floats({2, 2, 16, 8}), f32({3, 12}), floats({12}),
                              floats({32, 12}), floats({32}), floats({16, 12}), absent(), floats({16, 12}), floats({16}),
                              f32({3, 4}), f32({3, 4}), i32({3}), i32({3})})
-          .with(aa_norm_rope_params{0, 1e-6f, 0}),
+          .with(aa_norm_rope_params{0, 1e-6f, 0, AA_DTYPE_BF16}),
       make("norm_quantized_gated_linear",
            {f32({3, 5}), f32({3, 64}), floats({64}), u8({5, 36}), u8({5, 36}), floats({5}), absent()})
           .with(aa_norm_quantized_params{0, 1e-6f, AA_BLOCK_Q4_0, AA_QUANTIZED_ROUNDED, AA_ACTIVATION_SILU, 0}),
@@ -181,6 +182,9 @@ TEST(OpSchema, EveryOpIsFoundAndChecksItsTensors) {
     if (std::string_view(schema.name).starts_with("norm_quantized")) {
       good.with(aa_norm_quantized_params{0, 0, AA_BLOCK_Q4_0, AA_QUANTIZED_EXACT, 0, 0});
     }
+    if (schema.name == "norm_linear") good.with(aa_norm_linear_params{0, 0, AA_DTYPE_F32});
+    if (schema.name == "norm_gated_linear") good.with(aa_norm_activation_params{0, 0, 0, AA_DTYPE_F32});
+    if (schema.name == "norm_qkv_rope") good.with(aa_norm_rope_params{0, 0, 0, AA_DTYPE_F16});
     if (schema.name == "quantized_cache_write") good.with(aa_cache_params{0, AA_BLOCK_Q8_0});
     if (schema.name == "quantized_attention") {
       good.with(aa_quantized_attention_params{0, 0.3f, 0, 0, AA_BLOCK_Q8_0});
@@ -392,11 +396,13 @@ TEST(OpSchema, ParameterValues) {
       good("embedding_shard").with(aa_embedding_shard_params{0, 0, -1}),
       good("quantized_embedding_shard").with(aa_quantized_shard_params{0, AA_BLOCK_Q8_0, -1}),
       good("quantized_embedding_shard").with(aa_quantized_shard_params{0, 1, 0}),
-      good("norm_linear").with(aa_norm_params{0, nan}),
-      good("norm_gated_linear").with(aa_norm_activation_params{0, -1, 0}),
-      good("norm_gated_linear").with(aa_norm_activation_params{0, 0, 6}),
-      good("norm_qkv_rope").with(aa_norm_rope_params{0, -1, 0}),
-      good("norm_qkv_rope").with(aa_norm_rope_params{0, 0, 2}),
+      good("norm_linear").with(aa_norm_linear_params{0, nan, AA_DTYPE_F32}),
+      good("norm_gated_linear").with(aa_norm_activation_params{0, -1, 0, AA_DTYPE_F32}),
+      good("norm_gated_linear").with(aa_norm_activation_params{0, 0, 6, AA_DTYPE_F32}),
+      good("norm_qkv_rope").with(aa_norm_rope_params{0, -1, 0, AA_DTYPE_F32}),
+      good("norm_qkv_rope").with(aa_norm_rope_params{0, 0, 2, AA_DTYPE_F32}),
+      good("norm_qkv_rope").with(aa_norm_rope_params{0, 0, 0, AA_DTYPE_F64}),
+      good("norm_linear").with(aa_norm_linear_params{0, 0, 0}),
       good("norm_quantized_gated_linear").with(aa_norm_quantized_params{0, 0, AA_BLOCK_Q4_0, 2, 0, 0}),
       good("norm_quantized_gated_linear").with(aa_norm_quantized_params{0, 0, AA_BLOCK_Q4_0, 0, 6, 0}),
       good("norm_quantized_qkv_rope").with(aa_norm_quantized_params{0, 0, AA_BLOCK_Q4_0, 0, 0, 2}),

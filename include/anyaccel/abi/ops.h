@@ -181,9 +181,10 @@
  *
  * Fused ops, since 2.0. Each is a sequence of the ops above with F32 between them, and only for speed: the host asks for
  * one where a model has that sequence, and runs the sequence itself where a driver lacks the op or `supports` refuses the
- * call. No driver has to have any, and none falls back to the CPU.
+ * call. No driver has to have any, and none falls back to the CPU. Where its parameters have `normed`, the result of the norm has
+ * that dtype instead of F32: each of its values is rounded once before it is multiplied.
  *
- *  "norm_linear"     out float [M,N]; x float [M,K]; norm float [K] optional; w float [N,K];  aa_norm_params
+ *  "norm_linear"     out float [M,N]; x float [M,K]; norm float [K] optional; w float [N,K];  aa_norm_linear_params
  *                    bias float [N] optional
  *                    linear(rms_norm(x, norm), w, bias). x is unchanged.
  *  "norm_gated_linear" out float [M,N]; x float [M,K]; norm float [K] optional;               aa_norm_activation_params
@@ -225,10 +226,18 @@ typedef struct aa_norm_params {
 } aa_norm_params;
 
 /* since 2.0 */
+typedef struct aa_norm_linear_params {
+  uint32_t struct_size;
+  float eps;
+  int32_t normed; /* the dtype of the norm's result: AA_DTYPE_F32, AA_DTYPE_BF16 or AA_DTYPE_F16 */
+} aa_norm_linear_params;
+
+/* since 2.0 */
 typedef struct aa_norm_rope_params {
   uint32_t struct_size;
   float eps;
   int32_t interleaved; /* as in aa_rope_params */
+  int32_t normed;      /* as in aa_norm_linear_params */
 } aa_norm_rope_params;
 
 /* since 2.0 */
@@ -256,7 +265,8 @@ typedef struct aa_activation_params {
 typedef struct aa_norm_activation_params {
   uint32_t struct_size;
   float eps;
-  int32_t kind; /* aa_activation */
+  int32_t kind;   /* aa_activation */
+  int32_t normed; /* as in aa_norm_linear_params */
 } aa_norm_activation_params;
 
 typedef struct aa_rope_table_params {

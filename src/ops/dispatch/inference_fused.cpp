@@ -9,9 +9,10 @@ namespace anyaccel::ops {
 
 void Inference::norm_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w, float eps,
                             const Tensor& bias, DType between) {
-  if (impl_->may_fuse(Op::NormLinear, between)) {
-    auto params = make_params<aa_norm_params>();
+  if (impl_->may_fuse(Op::NormLinear)) {
+    auto params = make_params<aa_norm_linear_params>();
     params.eps = eps;
+    params.normed = static_cast<int32_t>(between);
     if (impl_->run_native(Op::NormLinear, std::array{&out, &x, &norm, &w, &bias}, &params, sizeof(params))) return;
   }
   Workspace::Scratch scratch(impl_->workspace, x, Workspace::bytes(x.shape(), between));
@@ -23,9 +24,10 @@ void Inference::norm_linear(const Tensor& out, const Tensor& x, const Tensor& no
 void Inference::norm_gated_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w_gate,
                                   const Tensor& w_up, ops::Activation kind, float eps, const Tensor& bias_gate,
                                   const Tensor& bias_up, DType between) {
-  if (impl_->may_fuse(Op::NormGatedLinear, between)) {
+  if (impl_->may_fuse(Op::NormGatedLinear)) {
     auto params = make_params<aa_norm_activation_params>();
     params.eps = eps;
+    params.normed = static_cast<int32_t>(between);
     params.kind = static_cast<int32_t>(kind);
     const std::array tensors{&out, &x, &norm, &w_gate, &w_up, &bias_gate, &bias_up};
     if (impl_->run_native(Op::NormGatedLinear, tensors, &params, sizeof(params))) return;
@@ -39,9 +41,10 @@ void Inference::norm_gated_linear(const Tensor& out, const Tensor& x, const Tens
 void Inference::norm_qkv_rope(const Tensor& q, const CacheSlots& cache, const Tensor& x, const Tensor& norm,
                               const QkvWeights& weights, const Rotation& rotation, float eps, DType between) {
   const bool norms_heads = weights.q_norm || weights.k_norm;
-  if (!norms_heads && impl_->may_fuse(Op::NormQkvRope, between)) {
+  if (!norms_heads && impl_->may_fuse(Op::NormQkvRope)) {
     auto params = make_params<aa_norm_rope_params>();
     params.eps = eps;
+    params.normed = static_cast<int32_t>(between);
     params.interleaved = rotation.interleaved ? 1 : 0;
     const std::array tensors{&q,
                              &cache.keys,
@@ -94,7 +97,7 @@ void Inference::norm_quantized_gated_linear(const Tensor& out, const Tensor& x, 
                                             const Tensor& w_gate, const Tensor& w_up, aa_block_format format,
                                             bool rounded, ops::Activation kind, float eps, const Tensor& bias_gate,
                                             const Tensor& bias_up) {
-  if (impl_->may_fuse(Op::NormQuantizedGatedLinear, DType::F32)) {
+  if (impl_->may_fuse(Op::NormQuantizedGatedLinear)) {
     auto params = make_params<aa_norm_quantized_params>();
     params.eps = eps;
     params.format = format;
@@ -117,7 +120,7 @@ void Inference::norm_quantized_gated_linear(const Tensor& out, const Tensor& x, 
 void Inference::norm_quantized_qkv_rope(const Tensor& q, const CacheSlots& cache, const Tensor& x, const Tensor& norm,
                                         const QkvWeights& weights, aa_block_format format, bool rounded,
                                         const Rotation& rotation, float eps) {
-  if (impl_->may_fuse(Op::NormQuantizedQkvRope, DType::F32)) {
+  if (impl_->may_fuse(Op::NormQuantizedQkvRope)) {
     auto params = make_params<aa_norm_quantized_params>();
     params.eps = eps;
     params.format = format;

@@ -38,11 +38,9 @@ struct Inference::Impl {
     return by_row() && form_by_row(op) ? slot.by_row : slot.native;
   }
   static bool by_row() noexcept { return by_row_scopes > 0; }
-  // Returns whether a fused op may be called: the accelerator has it, values between the ops that it consists of are F32,
-  // and nobody observes those ops.
-  bool may_fuse(Op op, DType between) const {
-    return has(op) && !by_row() && ProductObserver::active == nullptr && between == DType::F32 &&
-           accelerator.amp_dtype() == DType::None;
+  // Returns whether a fused op may be called: the accelerator has it, and nobody observes the ops that it consists of.
+  bool may_fuse(Op op) const {
+    return has(op) && !by_row() && ProductObserver::active == nullptr && accelerator.amp_dtype() == DType::None;
   }
   // Returns true for an op that the accelerator lacks and that can be composed of other ops of the table.
   bool is_sequence(Op op) const noexcept {

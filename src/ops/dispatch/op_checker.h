@@ -101,6 +101,10 @@ class Checker {
     require(kind >= AA_ACTIVATION_SILU && kind <= AA_ACTIVATION_TANH, "kind", kind, "an aa_activation, 0 to 5");
   }
   void random_kind(const aa_random_params& params) const;
+  void normed(int32_t dtype) const {
+    require(dtype == AA_DTYPE_F32 || dtype == AA_DTYPE_BF16 || dtype == AA_DTYPE_F16, "normed", dtype,
+            "the number of AA_DTYPE_F32, AA_DTYPE_BF16 or AA_DTYPE_F16");
+  }
   // -- Rules for sizes.
   // The rotated elements must fit in a head. `cos` is the number of that tensor.
   void rotation(int interleaved, uint32_t cos) const;

@@ -118,31 +118,32 @@ namespace anyaccel {
      in("up", kFloat, "."), in("dy", kFloat, "."))
 
 // Each fused op is a sequence of ops above, which ops::Inference runs itself where the accelerator lacks it.
-#define ANYACCEL_FUSED_OPS(OP)                                                                                         \
-  OP(NormLinear, norm_linear, aa_norm_params, c.not_negative("eps", p.eps), out("out", kFloat, "MN"),                  \
-     in("x", kFloat, "MK"), in_optional("norm", kFloat, "K"), in("w", kFloat, "NK"), in_optional("bias", kFloat, "N")) \
-  OP(NormGatedLinear, norm_gated_linear, aa_norm_activation_params,                                                    \
-     (c.not_negative("eps", p.eps), c.activation(p.kind)), out("out", kFloat, "MN"), in("x", kFloat, "MK"),            \
-     in_optional("norm", kFloat, "K"), in("w_gate", kFloat, "NK"), in("w_up", kFloat, "NK"),                           \
-     in_optional("bias_gate", kFloat, "N"), in_optional("bias_up", kFloat, "N"))                                       \
-  OP(NormQkvRope, norm_qkv_rope, aa_norm_rope_params,                                                                  \
-     (c.not_negative("eps", p.eps), c.rotation(p.interleaved, 11), c.heads()), out("q", kFloat, "TqD"),                \
-     inout("k_cache", kFloat, "BkSD"), inout("v_cache", kFloat, "BkSD"), in("x", kFloat, "TK"),                        \
-     in_optional("norm", kFloat, "K"), in("w_q", kFloat, "xK"), in_optional("bias_q", kFloat, "x"),                    \
-     in("w_k", kFloat, "yK"), in_optional("bias_k", kFloat, "y"), in("w_v", kFloat, "yK"),                             \
-     in_optional("bias_v", kFloat, "y"), in("cos", kF32, "TR"), in("sin", kF32, "TR"), in("sequence", kI32, "T"),      \
-     in("positions", kI32, "T"))                                                                                       \
-  OP(NormQuantizedGatedLinear, norm_quantized_gated_linear, aa_norm_quantized_params,                                  \
-     (c.not_negative("eps", p.eps), c.activation(p.kind), c.blocks(p, 3), c.blocks(p, 4)), out("out", kFloat, "MN"),   \
-     in("x", kFloat, "MK"), in_optional("norm", kFloat, "K"), in("w_gate", kU8, "NC"), in("w_up", kU8, "NC"),          \
-     in_optional("bias_gate", kFloat, "N"), in_optional("bias_up", kFloat, "N"))                                       \
-  OP(NormQuantizedQkvRope, norm_quantized_qkv_rope, aa_norm_quantized_params,                                          \
-     (c.not_negative("eps", p.eps), c.rotation(p.interleaved, 11), c.heads(), c.blocks(p, 5), c.blocks(p, 7),          \
-      c.blocks(p, 9)),                                                                                                 \
-     out("q", kFloat, "TqD"), inout("k_cache", kFloat, "BkSD"), inout("v_cache", kFloat, "BkSD"),                      \
-     in("x", kFloat, "TK"), in_optional("norm", kFloat, "K"), in("w_q", kU8, "xC"),                                    \
-     in_optional("bias_q", kFloat, "x"), in("w_k", kU8, "yC"), in_optional("bias_k", kFloat, "y"),                     \
-     in("w_v", kU8, "yC"), in_optional("bias_v", kFloat, "y"), in("cos", kF32, "TR"), in("sin", kF32, "TR"),           \
+#define ANYACCEL_FUSED_OPS(OP)                                                                                       \
+  OP(NormLinear, norm_linear, aa_norm_linear_params, (c.not_negative("eps", p.eps), c.normed(p.normed)),             \
+     out("out", kFloat, "MN"), in("x", kFloat, "MK"), in_optional("norm", kFloat, "K"), in("w", kFloat, "NK"),       \
+     in_optional("bias", kFloat, "N"))                                                                               \
+  OP(NormGatedLinear, norm_gated_linear, aa_norm_activation_params,                                                  \
+     (c.not_negative("eps", p.eps), c.activation(p.kind), c.normed(p.normed)), out("out", kFloat, "MN"),             \
+     in("x", kFloat, "MK"), in_optional("norm", kFloat, "K"), in("w_gate", kFloat, "NK"), in("w_up", kFloat, "NK"),  \
+     in_optional("bias_gate", kFloat, "N"), in_optional("bias_up", kFloat, "N"))                                     \
+  OP(NormQkvRope, norm_qkv_rope, aa_norm_rope_params,                                                                \
+     (c.not_negative("eps", p.eps), c.rotation(p.interleaved, 11), c.heads(), c.normed(p.normed)),                   \
+     out("q", kFloat, "TqD"), inout("k_cache", kFloat, "BkSD"), inout("v_cache", kFloat, "BkSD"),                    \
+     in("x", kFloat, "TK"), in_optional("norm", kFloat, "K"), in("w_q", kFloat, "xK"),                               \
+     in_optional("bias_q", kFloat, "x"), in("w_k", kFloat, "yK"), in_optional("bias_k", kFloat, "y"),                \
+     in("w_v", kFloat, "yK"), in_optional("bias_v", kFloat, "y"), in("cos", kF32, "TR"), in("sin", kF32, "TR"),      \
+     in("sequence", kI32, "T"), in("positions", kI32, "T"))                                                          \
+  OP(NormQuantizedGatedLinear, norm_quantized_gated_linear, aa_norm_quantized_params,                                \
+     (c.not_negative("eps", p.eps), c.activation(p.kind), c.blocks(p, 3), c.blocks(p, 4)), out("out", kFloat, "MN"), \
+     in("x", kFloat, "MK"), in_optional("norm", kFloat, "K"), in("w_gate", kU8, "NC"), in("w_up", kU8, "NC"),        \
+     in_optional("bias_gate", kFloat, "N"), in_optional("bias_up", kFloat, "N"))                                     \
+  OP(NormQuantizedQkvRope, norm_quantized_qkv_rope, aa_norm_quantized_params,                                        \
+     (c.not_negative("eps", p.eps), c.rotation(p.interleaved, 11), c.heads(), c.blocks(p, 5), c.blocks(p, 7),        \
+      c.blocks(p, 9)),                                                                                               \
+     out("q", kFloat, "TqD"), inout("k_cache", kFloat, "BkSD"), inout("v_cache", kFloat, "BkSD"),                    \
+     in("x", kFloat, "TK"), in_optional("norm", kFloat, "K"), in("w_q", kU8, "xC"),                                  \
+     in_optional("bias_q", kFloat, "x"), in("w_k", kU8, "yC"), in_optional("bias_k", kFloat, "y"),                   \
+     in("w_v", kU8, "yC"), in_optional("bias_v", kFloat, "y"), in("cos", kF32, "TR"), in("sin", kF32, "TR"),         \
      in("sequence", kI32, "T"), in("positions", kI32, "T"))
 
 // OP(enumerator, name, enumerator of the op, name of the op). Forms of ops above whose results do not depend on the

@@ -38,6 +38,21 @@ bool is_readable_by_four(const aa_tensor& tensor) { return is_readable(tensor, 4
 
 constexpr aa_tensor absent{};
 
+// Returns true if the kernels can give a norm's result this dtype.
+bool rounds_as(int32_t dtype) { return dtype == AA_DTYPE_F32 || dtype == AA_DTYPE_BF16; }
+
+template <class Params>
+const Params& params_of(const aa_op_call& call) {
+  return *static_cast<const Params*>(call.params);
+}
+
+// The norm before a product.
+struct Norm {
+  const aa_tensor& weight;  // may be absent
+  float eps;
+  int32_t dtype;  // of its result
+};
+
 class DecodeProducts final : public OpGroup {
  public:
   explicit DecodeProducts(DeviceState& device) : device_(device) {
@@ -60,13 +75,17 @@ class DecodeProducts final : public OpGroup {
     const aa_tensor* t = call.tensors;
     switch (op) {
       case Op::Linear: return fits(t[1], absent, {t[2]}, decode_linear_unit(t[1].shape[0]));
-      case Op::NormLinear: return fits(t[1], t[2], {t[3]}, decode_linear_unit(t[1].shape[0]));
+      case Op::NormLinear:
+        return rounds_as(params_of<aa_norm_linear_params>(call).normed) &&
+               fits(t[1], t[2], {t[3]}, decode_linear_unit(t[1].shape[0]));
       case Op::GatedLinear: return fits(t[1], absent, {t[2], t[3]}, 2);
-      case Op::NormGatedLinear: return fits(t[1], t[2], {t[3], t[4]}, 2);
+      case Op::NormGatedLinear:
+        return rounds_as(params_of<aa_norm_activation_params>(call).normed) && fits(t[1], t[2], {t[3], t[4]}, 2);
       case Op::NormQkvRope: {
         const int64_t head_size = t[0].shape[2];
         return head_size > 0 && head_size % 2 == 0 && 2 * t[11].shape[1] <= head_size && t[1].shape[0] <= INT32_MAX &&
-               t[1].shape[2] <= INT32_MAX && fits(t[3], t[4], {t[5], t[7], t[9]}, 2);
+               t[1].shape[2] <= INT32_MAX && rounds_as(params_of<aa_norm_rope_params>(call).normed) &&
+               fits(t[3], t[4], {t[5], t[7], t[9]}, 2);
       }
       default: {
         const aa_tensor& x = t[0];
@@ -82,17 +101,19 @@ class DecodeProducts final : public OpGroup {
   void enqueue(Op op, const aa_op_call& call, Stream& stream) override {
     const aa_tensor* t = call.tensors;
     switch (op) {
-      case Op::Linear: return enqueue_linear(t[0], t[1], absent, t[2], t[3], t[4], nullptr, stream);
-      case Op::NormLinear:
-        return enqueue_linear(t[0], t[1], t[2], t[3], t[4], absent, static_cast<const aa_norm_params*>(call.params),
-                              stream);
+      case Op::Linear: return enqueue_linear(t[0], t[1], {}, t[2], t[3], t[4], stream);
+      case Op::NormLinear: {
+        const auto& params = params_of<aa_norm_linear_params>(call);
+        return enqueue_linear(t[0], t[1], Norm{t[2], params.eps, params.normed}, t[3], t[4], absent, stream);
+      }
       case Op::LinearMulti: return enqueue_multi(call, stream);
       case Op::GatedLinear:
-        return enqueue_gated(t[0], t[1], nullptr, t[2], t[3], t[4], t[5], 0.0f,
-                             static_cast<const aa_activation_params*>(call.params)->kind, stream);
+        return enqueue_gated(t[0], t[1], {}, t[2], t[3], t[4], t[5], params_of<aa_activation_params>(call).kind,
+                             stream);
       case Op::NormGatedLinear: {
-        const auto& params = *static_cast<const aa_norm_activation_params*>(call.params);
-        return enqueue_gated(t[0], t[1], &t[2], t[3], t[4], t[5], t[6], params.eps, params.kind, stream);
+        const auto& params = params_of<aa_norm_activation_params>(call);
+        return enqueue_gated(t[0], t[1], Norm{t[2], params.eps, params.normed}, t[3], t[4], t[5], t[6], params.kind,
+                             stream);
       }
       default: return enqueue_qkv(call, stream);
     }
@@ -121,24 +142,26 @@ class DecodeProducts final : public OpGroup {
                              device_.facts().shared_per_block_optin);
   }
 
+  static const void* data_of(const std::optional<Norm>& norm) { return norm ? norm->weight.data : nullptr; }
+
   struct Planned {
     DecodePlan plan;
     TunedLaunch shape;
   };
-  // Plans the computation of `units` of `unit` rows of `weights`, which have one element type. `norm`: null if x is
-  // used as it is, else the norm's weight, which may be absent. Records in the stream that the next kernel writes
-  // `written`.
+  // Plans the computation of `units` of `unit` rows of `weights`, which have one element type. Records in the stream that
+  // the next kernel writes `written`.
   Planned plan(Stream& stream, std::initializer_list<const aa_tensor*> written, const aa_tensor& x,
-               const aa_tensor* norm, float eps, std::span<const aa_tensor* const> weights, int64_t units,
+               const std::optional<Norm>& norm, std::span<const aa_tensor* const> weights, int64_t units,
                int unit) const {
     const int32_t w_dtype = weights.front()->dtype;
     DecodePlan plan = decode_plan(*kernel_for(x, w_dtype, unit), x.shape[0], x.shape[1],
                                   static_cast<int>(size_of(w_dtype)), units, unit, device_.facts().multiprocessors);
     plan.x.row = x.strides[0] * size_of(x.dtype);
     plan.x.dtype = x.dtype;
-    plan.x.normed = norm != nullptr;
-    plan.x.norm_dtype = norm ? norm->dtype : AA_DTYPE_NONE;
-    plan.x.eps = eps;
+    plan.x.normed = norm.has_value();
+    plan.x.norm_dtype = norm ? norm->weight.dtype : AA_DTYPE_NONE;
+    plan.x.eps = norm ? norm->eps : 0.0f;
+    plan.x.rounds = norm && norm->dtype == AA_DTYPE_BF16;
     PendingWrites& pending = stream.pending_writes();
     std::array<PendingWrites::Range, 4> reads;
     for (size_t i = 0; i < weights.size(); ++i) reads.at(i) = PendingWrites::range_of(*weights[i]);
@@ -160,18 +183,17 @@ class DecodeProducts final : public OpGroup {
     return *kernels_[(file * weight_types.size() + type) * decode_kernels.size() + plan.kernel];
   }
 
-  void enqueue_linear(const aa_tensor& out, const aa_tensor& x, const aa_tensor& norm, const aa_tensor& w,
-                      const aa_tensor& bias, const aa_tensor& residual, const aa_norm_params* normed, Stream& stream) {
+  void enqueue_linear(const aa_tensor& out, const aa_tensor& x, const std::optional<Norm>& norm, const aa_tensor& w,
+                      const aa_tensor& bias, const aa_tensor& residual, Stream& stream) {
     if (out.shape[0] == 0 || out.shape[1] == 0) return;
     const int unit = decode_linear_unit(x.shape[0]);
     const aa_decode_part part = part_of(out, w, bias, unit);
     const std::array weights = {&w};
-    const auto [plan, shape] =
-        this->plan(stream, {&out}, x, normed ? &norm : nullptr, normed ? normed->eps : 0.0f, weights, part.units, unit);
+    const auto [plan, shape] = this->plan(stream, {&out}, x, norm, weights, part.units, unit);
     const aa_decode_residual res = residual_of(residual);
     kernel(linear_file, w.dtype, plan)
-        .launch(0, stream.handle(), shape, x.data, norm.data, plan.x, out.data, w.data, bias.data, part, residual.data,
-                res);
+        .launch(0, stream.handle(), shape, x.data, data_of(norm), plan.x, out.data, w.data, bias.data, part,
+                residual.data, res);
   }
 
   void enqueue_multi(const aa_op_call& call, Stream& stream) {
@@ -196,8 +218,7 @@ class DecodeProducts final : public OpGroup {
       weights[i] = i < count ? &tensors[i][1] : &absent;
       outs[i] = i < count ? &tensors[i][0] : &absent;
     }
-    const auto [plan, shape] =
-        this->plan(stream, {outs[0], outs[1], outs[2], outs[3]}, x, nullptr, 0.0f, weights, units, unit);
+    const auto [plan, shape] = this->plan(stream, {outs[0], outs[1], outs[2], outs[3]}, x, {}, weights, units, unit);
     const auto data = [&](size_t i, size_t which) { return i < count ? tensors[i][which].data : nullptr; };
     kernel(multi_file, w_dtype, plan)
         .launch(0, stream.handle(), shape, x.data, plan.x, data(0, 0), data(0, 1), data(0, 2), parts[0], data(1, 0),
@@ -205,17 +226,17 @@ class DecodeProducts final : public OpGroup {
                 data(3, 2), parts[3]);
   }
 
-  void enqueue_gated(const aa_tensor& out, const aa_tensor& x, const aa_tensor* norm, const aa_tensor& w_gate,
-                     const aa_tensor& w_up, const aa_tensor& bias_gate, const aa_tensor& bias_up, float eps,
-                     int32_t kind, Stream& stream) {
+  void enqueue_gated(const aa_tensor& out, const aa_tensor& x, const std::optional<Norm>& norm, const aa_tensor& w_gate,
+                     const aa_tensor& w_up, const aa_tensor& bias_gate, const aa_tensor& bias_up, int32_t kind,
+                     Stream& stream) {
     if (out.shape[0] == 0 || out.shape[1] == 0) return;
     const aa_decode_part gate = part_of(out, w_gate, bias_gate, 1);
     const aa_decode_part up = part_of(out, w_up, bias_up, 1);
     const std::array weights = {&w_gate, &w_up};
-    const auto [plan, shape] = this->plan(stream, {&out}, x, norm, eps, weights, gate.units, 2);
+    const auto [plan, shape] = this->plan(stream, {&out}, x, norm, weights, gate.units, 2);
     kernel(gated_file, w_gate.dtype, plan)
-        .launch(0, stream.handle(), shape, x.data, norm ? norm->data : nullptr, plan.x, out.data, w_gate.data,
-                w_up.data, bias_gate.data, bias_up.data, gate, up, kind, int32_t{0});
+        .launch(0, stream.handle(), shape, x.data, data_of(norm), plan.x, out.data, w_gate.data, w_up.data,
+                bias_gate.data, bias_up.data, gate, up, kind, int32_t{0});
   }
 
   void enqueue_qkv(const aa_op_call& call, Stream& stream) {
@@ -223,12 +244,13 @@ class DecodeProducts final : public OpGroup {
     const aa_tensor &q = t[0], &k_cache = t[1], &v_cache = t[2], &x = t[3], &norm = t[4], &cos = t[11], &sin = t[12],
                     &sequence = t[13], &positions = t[14];
     if (x.shape[0] == 0) return;
-    const auto& params = *static_cast<const aa_norm_rope_params*>(call.params);
+    const auto& params = params_of<aa_norm_rope_params>(call);
     const QkvArguments a = qkv_arguments(t, params.interleaved);
     const int64_t units = (q.shape[1] + 2 * k_cache.shape[1]) * (q.shape[2] / 2);
     if (units == 0) return;
     const std::array weights = {&t[5], &t[7], &t[9]};
-    const auto [plan, shape] = this->plan(stream, {&q, &k_cache, &v_cache}, x, &norm, params.eps, weights, units, 2);
+    const auto [plan, shape] =
+        this->plan(stream, {&q, &k_cache, &v_cache}, x, Norm{norm, params.eps, params.normed}, weights, units, 2);
     kernel(qkv_file, t[5].dtype, plan)
         .launch(0, stream.handle(), shape, x.data, norm.data, plan.x, t[5].data, t[7].data, t[9].data, t[6].data,
                 t[8].data, t[10].data, q.data, k_cache.data, v_cache.data, a.q, a.k, a.v, cos.data, sin.data,

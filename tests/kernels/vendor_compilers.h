@@ -1,8 +1,10 @@
 // Compiling the kernels of this project with a vendor's compiler, for the tests of NVRTC and hipRTC.
 #pragma once
 
+#include <elf.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -13,6 +15,33 @@
 #include "kernels/kernel_files.h"
 
 namespace anyaccel {
+
+// Counts copies to shared memory (LDGSTS) whose address has a uniform register, in an image for compute capability 9.0; 0 for other
+// images. ptxas of CUDA 13.0 has made one in each of three kernels whose descriptor was wrong: an H200 refused them as illegal
+// instructions. Kernels for 8.0 and 10.0 have such copies too; whether theirs are right is not known here.
+inline int copies_with_uniform_addresses(const std::string& image) {
+  constexpr uint32_t opcode_mask = 0xfff, opcode = 0xdae;  // in the lowest bits of an instruction
+  Elf64_Ehdr header;
+  if (image.size() < sizeof(header)) return 0;
+  std::memcpy(&header, image.data(), sizeof(header));
+  if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_machine != EM_CUDA) return 0;
+  if ((header.e_flags & 0xff) != 90 && (header.e_flags >> 8 & 0xff) != 90)
+    return 0;  // as older and newer compilers write it
+  int count = 0;
+  for (size_t i = 0; i < header.e_shnum; ++i) {
+    Elf64_Shdr section;
+    const size_t at = header.e_shoff + i * header.e_shentsize;
+    if (at + sizeof(section) > image.size()) break;
+    std::memcpy(&section, image.data() + at, sizeof(section));
+    if ((section.sh_flags & SHF_EXECINSTR) == 0 || section.sh_offset + section.sh_size > image.size()) continue;
+    for (size_t instruction = 0; instruction + 16 <= section.sh_size; instruction += 16) {
+      uint32_t word = 0;
+      std::memcpy(&word, image.data() + section.sh_offset + instruction, sizeof(word));
+      count += (word & opcode_mask) == opcode ? 1 : 0;
+    }
+  }
+  return count;
+}
 
 // Compiles, and returns the compiler's log. An error is a failure of the test that names options and says what is wrong.
 // The log of a success is kept in the build folder, if there is one: all of them take minutes, and the same compiler logs the
@@ -31,7 +60,12 @@ inline std::string compile_once(const cuda::RuntimeCompiler& compiler, const std
   for (const std::string& option : options) shown += " " + option;
   EXPECT_TRUE(output.succeeded) << name << shown << "\n" << output.log;
   EXPECT_EQ(output.image.empty(), !output.succeeded) << name << shown;
-  if (output.succeeded && !output.image.empty() && std::filesystem::is_directory(ANYACCEL_BINARY_DIR, absent)) {
+  const int uniform = copies_with_uniform_addresses({output.image.begin(), output.image.end()});
+  EXPECT_EQ(uniform, 0) << name << shown
+                        << ": a copy to shared memory has a uniform register in its address, which GPUs have "
+                        << "refused (copies_with_uniform_addresses()); hide a part of the address behind aa_opaque()";
+  if (output.succeeded && uniform == 0 && !output.image.empty() &&
+      std::filesystem::is_directory(ANYACCEL_BINARY_DIR, absent)) {
     std::filesystem::create_directory(kept.parent_path(), absent);
     write_output_file(kept, output.log);
   }

@@ -249,12 +249,12 @@ AA_INLINE void store_many(T* p, const Many& a) {
     }
   }
 }
-// Asks for kBlock elements.
+// Asks for kBlock elements, into the second-level cache only if `far`.
 template <class T>
-AA_INLINE void fetch(const T* p) {
+AA_INLINE void fetch(const T* p, bool far = true) {
   for (int64_t i = 0; i < kBlock; i += 64 / static_cast<int64_t>(sizeof(T))) {
     const char* const line = reinterpret_cast<const char*>(p + i);
-    __builtin_prefetch(line + far_ahead, 0, 2);
+    if (far) __builtin_prefetch(line + far_ahead, 0, 2);
     prefetch(line + near_ahead);
   }
 }
@@ -275,10 +275,12 @@ __attribute__((noinline)) void step_vectors(P* p, const G* g, S* s0, S* s1, int6
   constexpr int64_t kStride = kTogether * Vec::width;
   Unfinished before;
   for (int64_t i = 0; i < n; i += kBlock) {
-    fetch(p + i);
-    fetch(g + i);
-    if constexpr (kStates > 0) fetch(s0 + i);
-    if constexpr (kStates > 1) fetch(s1 + i);
+    // Behind the end of a small tensor lies what nobody waits for.
+    const bool far = (n - i) * static_cast<int64_t>(sizeof(P)) > far_ahead;
+    fetch(p + i, far);
+    fetch(g + i, far);
+    if constexpr (kStates > 0) fetch(s0 + i, far);
+    if constexpr (kStates > 1) fetch(s1 + i, far);
 #pragma GCC unroll 4
     for (int64_t j = i; j < i + kBlock; j += kStride) {
       Many param = load_many<kPairs>(p + j), state0, state1;

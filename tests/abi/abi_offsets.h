@@ -491,10 +491,11 @@
   X(aa_host_memory_table, 32) \
   X(aa_host_code_table, 40) \
   X(aa_norm_params, 8) \
-  X(aa_norm_rope_params, 12) \
+  X(aa_norm_linear_params, 12) \
+  X(aa_norm_rope_params, 16) \
   X(aa_embedding_shard_params, 16) \
   X(aa_activation_params, 8) \
-  X(aa_norm_activation_params, 12) \
+  X(aa_norm_activation_params, 16) \
   X(aa_rope_table_params, 8) \
   X(aa_rope_params, 8) \
   X(aa_attention_params, 16) \

@@ -13,7 +13,7 @@ for symbol in cuMemcpyAsync cuLaunchKernel; do expect_error "hide:$symbol" "$sym
 for call in 3 5 7; do expect_either "oom:call=$call" 'memory left.*cuMem'; done
 
 # Errors of the device that stay until the process ends are told once, as what they are.
-for command in 1 100; do
+for command in 1 60; do
   expect_error "launch_failed:command=$command" 'CUDA_ERROR_LAUNCH_FAILED.*719'
   expect_error "ecc:command=$command" 'CUDA_ERROR_ECC_UNCORRECTABLE.*214'
 done

@@ -7,7 +7,7 @@ export ANYACCEL_CUDA_LIBRARY_PATH=$libraries ANYACCEL_CACHE_DIR=$folder/cache \
 unset CUDA_VISIBLE_DEVICES ANYACCEL_CUDA_DEVICES
 tokens=3
 survived_allocations="1 2"
-lost_commands="1 30 100"
+lost_commands="1 30 60"
 any_error='CUDA_ERROR_UNKNOWN.*999'
 lost_error='lost|CUDA_ERROR'
 sticky_error='CUDA_ERROR_ILLEGAL_ADDRESS.*700'

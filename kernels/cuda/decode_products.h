@@ -94,7 +94,7 @@ AA_FN void aa_stage(AA_IN(void) x, AA_IN(void) norm, const aa_decode_x& xs, aa_i
   }
 }
 
-// The factor of a token's norm, by the sums of squares that aa_stage left.
+// Returns the factor of a token's norm, from the sums of squares that aa_stage left.
 template <int kRows>
 AA_FN float aa_norm_factor(const aa_decode_x& xs, const float* squares, aa_i32 token) {
   float sum = 0;

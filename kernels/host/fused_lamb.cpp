@@ -30,7 +30,7 @@ struct StagedMoments {
 };
 
 constexpr bool kHasMultiplyAdd = AA_VECTOR_AVX512 || AA_VECTOR_AVX2;
-// Whether all elements are at least 2^-76 and below 2^52 in magnitude.
+// Returns true if all elements are at least 2^-76 and below 2^52 in magnitude.
 AA_INLINE bool are_ordinary(const Many& a, const Many& b) {
   constexpr uint32_t kLeast = (127 - 76) << 24;
   Words odd{};

@@ -138,7 +138,7 @@ AA_INLINE Many sqrt(const Many& a) {
   return each([&](int k) { return sqrt(a.v[k]); });
 }
 
-// Whether no element has a bit that the mask has.
+// Returns true if no element has a bit of the mask.
 AA_INLINE bool have_none(Words a, uint32_t mask) {
 #if AA_VECTOR_AVX512
   return _mm512_test_epi32_mask((__m512i)a, _mm512_set1_epi32(static_cast<int>(mask))) == 0;
@@ -162,7 +162,7 @@ AA_INLINE bool have_none(Words a, uint32_t mask) {
 // for every b, were compared with divisions, with the reciprocals of Intel's vrcp14ps, whose bits are defined. Rounding up in
 // the first two steps decides the cases of the four largest mantissas.
 
-// Whether no number overflows or underflows on the way: 2^-76 <= |a| < 2^52 and 2^-40 <= b < 2^24.
+// Returns true if no number overflows or underflows on the way, for 2^-76 <= |a| < 2^52 and 2^-40 <= b < 2^24.
 template <int kByDivider>
 AA_INLINE bool can_multiply_instead(const Many& a, const Many& b) {
   if (!AA_VECTOR_AVX512 || !is_intel) return false;
@@ -259,7 +259,7 @@ AA_INLINE void fetch(const T* p, bool far = true) {
   }
 }
 
-// What a kernel with a division leaves of a step until the next one has begun, which need not wait for square roots and
+// A kernel with a division leaves this of a step until the next one has begun, which need not wait for square roots and
 // divisions then: p becomes finish(p, a / b).
 struct Unfinished {
   Many param, a, b;

@@ -485,8 +485,8 @@ class Writer {
 
   bool past_caches_;
   uint8_t* line_;  // what comes next goes to line_ + held_
-  int64_t
-      held_;  // bytes of the buffer; those before first_ are not this writer's. Not past the caches: all were written
+  // Bytes of the buffer, of which those before first_ are not this writer's. Not past the caches: all of them were written.
+  int64_t held_;
   int64_t first_;
   alignas(64) uint8_t buffer_[kBuffer + kLine];
 };

@@ -137,8 +137,8 @@ class Inference : public OpLibrary {
 
   // -- fused ops: the accelerator's own where it has one and runs this call, else the sequence of ops of abi/ops.h,
   //    with memory between them that the object keeps for each stream (in a capture, the graph's own). They never go
-  //    to the CPU as one op. `between` is the dtype of the rows that go into the products: with another one than F32,
-  //    which is what the fused op has there, and under amp, the sequence runs everywhere.
+  //    to the CPU as one op, and under amp the sequence runs everywhere. `between` is the dtype of the norm's result, F32, BF16
+  //    or F16: the rows that go into the products are rounded to it.
   void norm_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w, float eps,
                    const Tensor& bias = {}, DType between = DType::F32);
   void norm_gated_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w_gate,

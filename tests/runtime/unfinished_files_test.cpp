@@ -6,10 +6,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <fstream>
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 
 #include "base/files/files.h"
 #include "base/files/new_file.h"
@@ -67,6 +69,49 @@ TEST(UnfinishedFiles, ASignalRemovesThem) {
       left.insert(fs::relative(entry.path(), work).string());
     }
     EXPECT_EQ(left, (std::set<std::string>{"finished", "full", "full/other", "kept"}));
+  }
+}
+
+// A signal that comes after a file was created and before its UnfinishedFile exists.
+TEST(UnfinishedFiles, ASignalWhileAFileIsCreatedRemovesIt) {
+  for (const bool has_other_thread : {false, true}) {  // which handles the signal
+    const anyaccel::TemporaryFolder folder("test");
+    const fs::path file = folder.path() / "file";
+    EXPECT_EQ(ended_by(SIGTERM,
+                       [&] {
+                         remove_unfinished_files_on_signals();
+                         if (has_other_thread) std::thread([] { pause(); }).detach();
+                         {
+                           const FileCreation creation;
+                           make(file);
+                           kill(getpid(), SIGTERM);
+                           std::this_thread::sleep_for(std::chrono::milliseconds(50));
+                           if (!fs::exists(file)) _exit(1);
+                           new UnfinishedFile(file);
+                         }
+                         for (;;) pause();
+                       }),
+              SIGTERM);
+    EXPECT_FALSE(fs::exists(file)) << has_other_thread;
+  }
+}
+
+// Threads that create files when a signal has come stop, so no file is created after the others were removed.
+TEST(UnfinishedFiles, ThreadsThatCreateFilesLeaveNone) {
+  for (int attempt = 0; attempt < 20; ++attempt) {
+    const anyaccel::TemporaryFolder folder("test");
+    EXPECT_EQ(ended_by(SIGTERM,
+                       [&] {
+                         remove_unfinished_files_on_signals();
+                         for (int thread = 0; thread < 3; ++thread) {
+                           std::thread([&, thread] {
+                             for (;;) NewFile unfinished(folder.path() / std::to_string(thread));
+                           }).detach();
+                         }
+                         std::this_thread::sleep_for(std::chrono::milliseconds(2 + attempt % 5));
+                       }),
+              SIGTERM);
+    EXPECT_TRUE(fs::is_empty(folder.path())) << attempt;
   }
 }
 

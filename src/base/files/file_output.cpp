@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <optional>
 #include <system_error>
 
 #include "base/files/unfinished_files.h"
@@ -54,9 +55,14 @@ std::string write_beside(const fs::path& path, std::string_view text, const stru
   // mkstemp() is not used, because the file's permissions must follow the umask.
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
   const std::string fresh = path.string() + "." + std::to_string(getpid()) + "." + std::to_string(now) + ".tmp";
-  const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-  if (file < 0) return write_problem(errno);
-  const UnfinishedFile unfinished(fresh);
+  std::optional<UnfinishedFile> unfinished;
+  int file = -1;
+  {
+    const FileCreation creation;
+    file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (file < 0) return write_problem(errno);
+    unfinished.emplace(fresh);
+  }
   if (like != nullptr) (void)!::fchmod(file, like->st_mode & 07777);
   std::string reason = write_all(file, text.data(), text.size());
   if (::close(file) != 0 && reason.empty()) reason = write_problem(errno);

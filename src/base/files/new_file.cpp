@@ -14,6 +14,7 @@
 namespace anyaccel {
 
 NewFile::NewFile(std::filesystem::path path) : path_(std::move(path)) {
+  const FileCreation creation;
   for (int attempt = 0; fd_ < 0; ++attempt) {
     temporary_ = path_;
     temporary_ += ".tmp." + std::to_string(::getpid()) + "." + std::to_string(attempt);

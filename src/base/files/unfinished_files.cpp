@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <array>
@@ -29,7 +30,13 @@ namespace {
 
 std::atomic<UnfinishedEntry*> first_entry{nullptr};
 std::mutex entries_mutex;  // taken by threads that look for an entry that is not used
+constexpr std::array ending_signals = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+// A handler sets is_ending and then reads the other; a thread that creates a file does the opposite. So one of them sees
+// the other, and waits.
 std::atomic<bool> is_ending{false};
+std::atomic<int> threads_creating{0};
+thread_local int creation_depth = 0;   // FileCreation objects of this thread
+constexpr int longest_wait_ms = 1000;  // for a thread that creates a file, which a forked child does not have
 
 // The kernel's struct linux_dirent64, whose name ends with a zero.
 struct FolderEntry {
@@ -72,14 +79,31 @@ void on_end(int signal) {
 
 }  // namespace
 
+FileCreation::FileCreation() {
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int signal : ending_signals) sigaddset(&held, signal);
+  ::pthread_sigmask(SIG_BLOCK, &held, &before_);
+  if (creation_depth++ > 0) return;
+  threads_creating.fetch_add(1);
+  if (!is_ending.load()) return;
+  threads_creating.fetch_sub(1);
+  for (;;) ::pause();
+}
+
+FileCreation::~FileCreation() {
+  if (--creation_depth == 0) threads_creating.fetch_sub(1);
+  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+}
+
 UnfinishedFile::UnfinishedFile(const std::filesystem::path& path, Kind kind) {
+  // Also because a handler that has begun on another thread may have found an entry in use, and be reading it.
+  const FileCreation creation;
   const std::lock_guard lock(entries_mutex);
   entry_ = first_entry.load();
   while (entry_ != nullptr && entry_->is_used.load()) entry_ = entry_->next;
   const bool is_new = entry_ == nullptr;
   if (is_new) entry_ = new UnfinishedEntry;
-  // A handler that has begun on another thread may have found this entry in use, and be reading it.
-  while (is_ending.load()) ::pause();
   entry_->path = path.string();
   entry_->kind = kind;
   entry_->owner = ::getpid();
@@ -94,6 +118,10 @@ UnfinishedFile::~UnfinishedFile() { entry_->is_used.store(false); }
 
 void remove_unfinished_files() noexcept {
   is_ending.store(true);
+  for (int waited_ms = 0; threads_creating.load() > 0 && waited_ms < longest_wait_ms; ++waited_ms) {
+    constexpr timespec one_ms = {0, 1'000'000};
+    ::nanosleep(&one_ms, nullptr);
+  }
   const pid_t self = ::getpid();
   for (const bool folders : {false, true}) {  // a folder must be empty to be removed
     for (const UnfinishedEntry* entry = first_entry.load(); entry != nullptr; entry = entry->next) {
@@ -111,13 +139,12 @@ void remove_unfinished_files() noexcept {
 }
 
 void remove_unfinished_files_on_signals() {
-  constexpr std::array signals = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
   struct sigaction action = {};
   action.sa_handler = on_end;
   action.sa_flags = SA_RESETHAND | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
-  for (const int signal : signals) sigaddset(&action.sa_mask, signal);
-  for (const int signal : signals) {
+  for (const int signal : ending_signals) sigaddset(&action.sa_mask, signal);
+  for (const int signal : ending_signals) {
     struct sigaction before = {};
     if (::sigaction(signal, nullptr, &before) != 0) continue;
     if ((before.sa_flags & SA_SIGINFO) == 0 && before.sa_handler == SIG_DFL) ::sigaction(signal, &action, nullptr);

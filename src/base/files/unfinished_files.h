@@ -2,11 +2,28 @@
 // remove them first.
 #pragma once
 
+#include <signal.h>
+
 #include <filesystem>
 
 namespace anyaccel {
 
 struct UnfinishedEntry;
+
+// Keeps the signals that remove unfinished files from coming between the creation of a file and its UnfinishedFile: both
+// happen while an object exists. The signals wait until the thread's outermost object is destroyed (a signal that another
+// thread handles waits a second at most). A thread that begins one after such a signal has come never returns, because the
+// process is ending.
+class FileCreation {
+ public:
+  FileCreation();
+  ~FileCreation();
+  FileCreation(const FileCreation&) = delete;
+  FileCreation& operator=(const FileCreation&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 // While an object exists, remove_unfinished_files() removes what is at its path.
 class UnfinishedFile {

@@ -37,6 +37,7 @@ class Target {
  public:
   explicit Target(const std::string& directory) : folder_(directory) {
     std::error_code error;
+    const FileCreation creation;
     made_folder_ = fs::create_directories(folder_, error);
     if (error) throw Error("make-model: cannot make the directory '" + directory + "': " + error.message());
     if (made_folder_) unfinished_.emplace_back(folder_, UnfinishedFile::Kind::EmptyFolder);

@@ -104,6 +104,7 @@ class NewFolder {
                             "' exists; expected a name that ends in .gguf, or that of a new directory");
     }
     temporary_ = path_.string() + ".part" + std::to_string(::getpid());
+    const FileCreation creation;
     if (!fs::create_directories(temporary_, error)) {
       throw Error("quantize: cannot make the directory '" + temporary_.string() + "': " + error.message(),
                   AA_UNAVAILABLE);

@@ -44,7 +44,7 @@ class SharedMemoryGroup {
       if (peer == rank_) continue;
       Opening& opening = mine_->to(peer).openings[number_ & 1];
       opening.operation = word;
-      if (bytes != 0) std::memcpy(opening.payload, payload, bytes);
+      copy_payload(opening.payload, static_cast<const char*>(payload), bytes);
       opening.number.store(number_, std::memory_order_release);
     }
     wake_sleepers();
@@ -160,6 +160,17 @@ class SharedMemoryGroup {
   // Number of polls before the first pause: about a microsecond.
   static constexpr int kQuickLooks = 200;
 
+  // Copies words, because the data were often just written in words: a vector that memcpy() loads would wait until all of
+  // them have left the store buffer (which makes an all-reduce of 64 bytes take twice as long).
+  static void copy_payload(char* target, const char* source, size_t bytes) noexcept {
+    size_t i = 0;
+    for (uint64_t word; i + sizeof(word) <= bytes; i += sizeof(word)) {
+      std::memcpy(&word, source + i, sizeof(word));
+      asm("" : "+r"(word));  // so that the compiler makes no memcpy() of the loop
+      std::memcpy(target + i, &word, sizeof(word));
+    }
+    for (; i < bytes; ++i) target[i] = source[i];
+  }
   const Member& at(int member) const noexcept { return members_[static_cast<size_t>(member)]; }
   void join(FileDescriptor segment);
   // `check`, and the time limit of an operation that begins now.

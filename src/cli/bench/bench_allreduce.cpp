@@ -221,7 +221,7 @@ void measure_this_job(const Options& options, std::vector<Result>& results) {
 }  // namespace
 
 // Answers "KIND BYTES" with microseconds.
-int allreduce_probe() try {
+int allreduce_probe() {
   const auto group = comm::init_process_group();
   Rank rank(group);
   std::string line;
@@ -234,9 +234,6 @@ int allreduce_probe() try {
     std::fflush(stdout);
   }
   return 0;
-} catch (const std::exception& error) {
-  std::fprintf(stderr, "bench allreduce: %s\n", error.what());
-  return 1;
 }
 
 void run_allreduce(const Options& options, std::vector<Result>& results) {

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <exception>
+#include <optional>
+#include <string_view>
 #include <thread>
 
 #include "anyaccel/abi/ceilings.h"
@@ -172,16 +174,26 @@ constexpr Benchmark benchmarks[] = {
     {"quantized", bench::run_quantized, false},
 };
 
+// The processes that a benchmark starts. Returns the exit code; nothing if the arguments are those of a user.
+std::optional<int> run_probe(int argc, char** argv) try {
+  const std::string_view probe = argc > 1 ? argv[1] : "";
+  if (argc == 2 && probe == "--start-probe") return bench::start_probe(false);
+  if (argc == 2 && probe == "--device-probe") return bench::start_probe(true);
+  if (argc == 2 && probe == "--clock-probe") return bench::clock_probe();
+  if (argc == 2 && probe == "--allreduce-probe") return bench::allreduce_probe();
+  if (argc == 3 && probe == "--load-probe") return bench::load_probe(argv[2]);
+  if (argc == 3 && probe == "--jit-probe") return bench::jit_probe(argv[2]);
+  if (argc == 3 && probe == "--tp-probe") return bench::tp_probe(argv[2]);
+  return std::nullopt;
+} catch (const std::exception& error) {
+  std::fprintf(stderr, "bench %s: %s\n", argv[1], error.what());
+  return 1;
+}
+
 }  // namespace
 
 int run_bench(int argc, char** argv) {
-  if (argc == 2 && std::strcmp(argv[1], "--start-probe") == 0) return bench::start_probe(false);
-  if (argc == 2 && std::strcmp(argv[1], "--device-probe") == 0) return bench::start_probe(true);
-  if (argc == 2 && std::strcmp(argv[1], "--clock-probe") == 0) return bench::clock_probe();
-  if (argc == 3 && std::strcmp(argv[1], "--load-probe") == 0) return bench::load_probe(argv[2]);
-  if (argc == 3 && std::strcmp(argv[1], "--jit-probe") == 0) return bench::jit_probe(argv[2]);
-  if (argc == 2 && std::strcmp(argv[1], "--allreduce-probe") == 0) return bench::allreduce_probe();
-  if (argc == 3 && std::strcmp(argv[1], "--tp-probe") == 0) return bench::tp_probe(argv[2]);
+  if (const auto code = run_probe(argc, argv)) return *code;
   CommandLine line("Figures of this machine, each beside its ceiling measured in the same run.", "anyaccel bench");
   std::vector<std::string> names;
   bench::Options options;

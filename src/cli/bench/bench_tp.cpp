@@ -61,7 +61,7 @@ void add_scaling(const char* what, const std::vector<double>& two_ranks, const s
 }  // namespace
 
 // Answers "prefill N" (tokens) and "decode N" (steps) with seconds, "memory" with the bytes of the process's own memory.
-int tp_probe(const std::string& directory) try {
+int tp_probe(const std::string& directory) {
   const auto group = comm::init_process_group();
   llm::LoadOptions options;
   options.group = group;
@@ -111,9 +111,6 @@ int tp_probe(const std::string& directory) try {
   }
   comm::destroy_process_group();
   return 0;
-} catch (const std::exception& error) {
-  std::fprintf(stderr, "bench tp: %s\n", error.what());
-  return 1;
 }
 
 void run_tp(const Options& options, std::vector<Result>& results) {

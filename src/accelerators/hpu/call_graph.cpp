@@ -9,12 +9,14 @@
 #include <cstring>
 #include <string>
 
+#include "runtime/ops/op_params.h"
+
 namespace anyaccel::hpu {
 namespace {
 
 using Tensor = Graph::Tensor;
 
-bool is_silu(const aa_op_call& call) { return params<aa_activation_params>(call).kind == AA_ACTIVATION_SILU; }
+bool is_silu(const aa_op_call& call) { return params_of<aa_activation_params>(call).kind == AA_ACTIVATION_SILU; }
 
 // ---- graphs of calls -------------------------------------------------------------------------------------------------
 
@@ -80,7 +82,7 @@ void build_plain(Graph& graph, const aa_op_call& call, const Tensors& t, const T
     case Op::GatedLinear:
       return graph.convert(
           t[0], both(graph, "mult_fwd_f32", silu(graph, product(graph, t[1], t[2])), product(graph, t[1], t[3])));
-    case Op::RmsNorm: return rms_norm(graph, t, after[3], params<aa_norm_params>(call).eps);
+    case Op::RmsNorm: return rms_norm(graph, t, after[3], params_of<aa_norm_params>(call).eps);
     case Op::Activation: return graph.convert(t[0], silu(graph, graph.in_f32(t[1])));
     case Op::GatedActivation:
       return graph.convert(t[0], both(graph, "mult_fwd_f32", silu(graph, graph.in_f32(t[1])), graph.in_f32(t[2])));
@@ -156,7 +158,7 @@ void add_to_key(const aa_op_call& call, std::vector<int64_t>& key) {
     key.insert(key.end(), tensor.shape, tensor.shape + tensor.ndim);
   }
   if (static_cast<Op>(call.op) == Op::RmsNorm) {
-    key.push_back(std::bit_cast<int32_t>(params<aa_norm_params>(call).eps));
+    key.push_back(std::bit_cast<int32_t>(params_of<aa_norm_params>(call).eps));
   }
   const GraphOp* row = graph_op(static_cast<Op>(call.op));
   if (row && row->settings) row->settings(call, key);

@@ -1,7 +1,6 @@
-// Implements embeddings, rotary embeddings, writes to the cache, attention, counters and the choice of the likeliest token with
-// Synapse's graphs. Names and
-// parameters of the nodes are those that Habana's bridge for PyTorch uses (HabanaAI/gaudi-pytorch-bridge,
-// hpu_ops/backend and habana_kernels), with the structs of perf_lib_layer_params.h.
+// Implements embeddings, rotary embeddings, writes to the cache, attention, counters and the choice of the likeliest token
+// with Synapse's graphs. Names and parameters of the nodes are those that Habana's bridge for PyTorch uses
+// (HabanaAI/gaudi-pytorch-bridge, hpu_ops/backend and habana_kernels), with the structs of perf_lib_layer_params.h.
 //
 // Positions and sequences are tensors on the device, so that a recipe depends on the number of tokens and slots, and
 // not on how full the cache is. Row indices are clamped first, because the behavior of a node for an index out of range
@@ -12,6 +11,8 @@
 #include <bit>
 #include <climits>
 #include <limits>
+
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::hpu {
 namespace {
@@ -146,7 +147,7 @@ void rope_table(Graph& graph, const aa_op_call& call, const Tensors& t, const Te
   for (const float part : turn_parts) {
     rest = spread(graph, "add_fwd", rest, spread(graph, "mult_fwd", turns, constant(graph, -part, 2)));
   }
-  const Tensor scale = constant(graph, params<aa_rope_table_params>(call).scale, 2);
+  const Tensor scale = constant(graph, params_of<aa_rope_table_params>(call).scale, 2);
   const char* const guids[] = {"cos_fwd", "sin_fwd"};
   for (const size_t i : {0, 1}) {
     const Tensor value = graph.result(guids[i], syn_f32, rest.sizes, {rest});
@@ -154,7 +155,7 @@ void rope_table(Graph& graph, const aa_op_call& call, const Tensors& t, const Te
   }
 }
 
-bool is_interleaved(const aa_op_call& call) { return params<aa_rope_params>(call).interleaved != 0; }
+bool is_interleaved(const aa_op_call& call) { return params_of<aa_rope_params>(call).interleaved != 0; }
 
 // Only supports rotating the whole head, because the behavior of the node with more elements than angles is not public.
 bool supports_rope(const aa_op_call& call) {
@@ -265,7 +266,7 @@ constexpr int64_t most_scores = int64_t{1} << 26;  // scores of a call: 256 MiB
 
 // Returns the attention window; 0 if there is none, or if it leaves every slot visible.
 int64_t window_of(const aa_op_call& call) {
-  const int64_t window = params<aa_attention_params>(call).window;
+  const int64_t window = params_of<aa_attention_params>(call).window;
   return window >= call.tensors[2].shape[2] ? 0 : window;
 }
 
@@ -276,7 +277,7 @@ bool supports_attention(const aa_op_call& call) {
   }
   if (t[6].dtype != AA_DTYPE_NONE || t[7].dtype != AA_DTYPE_NONE) return false;  // slopes and sinks
   const int64_t scores = t[1].shape[0] * t[1].shape[1] * t[2].shape[2] * t[2].shape[0];
-  return are_i32(t[4]) && are_i32(t[5]) && params<aa_attention_params>(call).softcap == 0 && scores <= most_scores;
+  return are_i32(t[4]) && are_i32(t[5]) && params_of<aa_attention_params>(call).softcap == 0 && scores <= most_scores;
 }
 
 // Views queries and results by key/value head: [tokens, heads, queries of a head, width].
@@ -288,7 +289,7 @@ std::vector<Sizes> attention_sizes(const aa_op_call& call) {
 }
 
 void attention_settings(const aa_op_call& call, std::vector<int64_t>& key) {
-  key.push_back(std::bit_cast<int32_t>(params<aa_attention_params>(call).scale));
+  key.push_back(std::bit_cast<int32_t>(params_of<aa_attention_params>(call).scale));
   key.push_back(window_of(call));
 }
 
@@ -323,7 +324,7 @@ void attention(Graph& graph, const aa_op_call& call, const Tensors& t, const Ten
   const int64_t sequences = t[2].sizes[0], slots = t[2].sizes[2];
   const Tensor zero = constant(graph, 0.0F, 4);
   const Tensor scaled =
-      spread(graph, "mult_fwd", graph.in_f32(t[1]), constant(graph, params<aa_attention_params>(call).scale, 4));
+      spread(graph, "mult_fwd", graph.in_f32(t[1]), constant(graph, params_of<aa_attention_params>(call).scale, 4));
   Tensor queries = graph.reshaped(swapped(graph, scaled), {1, heads, tokens * group, width});
   if (sequences > 1) {
     const Tensor all = graph.between(syn_f32, {sequences, heads, tokens * group, width});
@@ -355,11 +356,11 @@ void attention(Graph& graph, const aa_op_call& call, const Tensors& t, const Ten
 // ---- counters --------------------------------------------------------------------------------------------------------
 
 bool supports_increment(const aa_op_call& call) {
-  const int64_t amount = params<aa_increment_params>(call).amount;
+  const int64_t amount = params_of<aa_increment_params>(call).amount;
   return are_i32(call.tensors[0]) && amount >= INT32_MIN && amount <= INT32_MAX;
 }
 void increment(Graph& graph, const aa_op_call& call, const Tensors& t, const Tensors& after) {
-  const auto amount = static_cast<int32_t>(params<aa_increment_params>(call).amount);
+  const auto amount = static_cast<int32_t>(params_of<aa_increment_params>(call).amount);
   graph.node("add_fwd_i32", {t[0], constant(graph, amount, t[0].sizes.size())}, {after[0]});
 }
 
@@ -374,7 +375,7 @@ bool supports_argmax(const aa_op_call& call) {
 }
 // Greedy choices that mark nothing use no random numbers.
 bool supports_sample(const aa_op_call& call) {
-  return params<aa_sample_params>(call).temperature == 0 && !is_there(call.tensors[3]) && supports_argmax(call);
+  return params_of<aa_sample_params>(call).temperature == 0 && !is_there(call.tensors[3]) && supports_argmax(call);
 }
 std::vector<Sizes> argmax_sizes(const aa_op_call& call) {
   std::vector<Sizes> sizes(call.tensor_count);
@@ -468,7 +469,7 @@ const GraphOp* graph_op(Op op) {
        {},
        rope_table,
        [](const aa_op_call& call, std::vector<int64_t>& key) {
-         key.push_back(std::bit_cast<int32_t>(params<aa_rope_table_params>(call).scale));
+         key.push_back(std::bit_cast<int32_t>(params_of<aa_rope_table_params>(call).scale));
        }},
       {Op::Rope,
        supports_rope,
@@ -484,7 +485,7 @@ const GraphOp* graph_op(Op op) {
        {0},
        increment,
        [](const aa_op_call& call, std::vector<int64_t>& key) {
-         key.push_back(params<aa_increment_params>(call).amount);
+         key.push_back(params_of<aa_increment_params>(call).amount);
        }},
       {Op::Argmax, supports_argmax, argmax_sizes, {}, argmax, nullptr},
       {Op::Sample, supports_sample, argmax_sizes, {}, sample, nullptr},

@@ -39,9 +39,4 @@ bool is_dense(const aa_tensor& tensor);
 // True if is_dense() is true and the type is a float type.
 bool is_plain(const aa_tensor& tensor);
 
-template <class Params>
-const Params& params(const aa_op_call& call) {
-  return *static_cast<const Params*>(call.params);
-}
-
 }  // namespace anyaccel::hpu

@@ -251,9 +251,4 @@ bool is_plain(const aa_tensor& tensor);
 // True if all of them are plain and of the same type.
 bool are_plain(std::initializer_list<const aa_tensor*> tensors);
 
-template <class Params>
-const Params& params(const aa_op_call& call) {
-  return *static_cast<const Params*>(call.params);
-}
-
 }  // namespace anyaccel::npu

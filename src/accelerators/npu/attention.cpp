@@ -11,6 +11,7 @@
 #include <limits>
 
 #include "accelerators/npu/op_rows.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::npu {
 namespace {
@@ -25,7 +26,7 @@ bool has_attention(const Functions& f) {
 
 // Returns the attention window; 0 if there is none, or if it leaves every slot visible.
 int64_t window_of(const aa_op_call& call) {
-  const int64_t window = params<aa_attention_params>(call).window;
+  const int64_t window = params_of<aa_attention_params>(call).window;
   return window >= call.tensors[2].shape[2] ? 0 : window;
 }
 
@@ -37,7 +38,7 @@ bool supports_attention(const Functions& f, const aa_op_call& call) {
   for (const size_t i : {4, 5}) {
     if (t[i].dtype != AA_DTYPE_I32 || !is_viewable(t[i])) return false;
   }
-  if (params<aa_attention_params>(call).softcap != 0) return false;
+  if (params_of<aa_attention_params>(call).softcap != 0) return false;
   if (t[6].dtype != AA_DTYPE_NONE || t[7].dtype != AA_DTYPE_NONE) return false;  // slopes and sinks
   if (window_of(call) > 0 && !(f.at_most.is_there() && f.either.is_there())) return false;
   return t[2].shape[0] == 1 || f.differs.is_there();
@@ -169,7 +170,7 @@ bool flash_attention(const aa_op_call& call, Work& work) {
       const bool taken = work.offer(
           work.f.flash_attention, work.tensor(some), work.tensor(keys.seen_as({1, heads, slots, width})),
           work.tensor(part.values.seen_as({1, heads, slots, width})), nullptr, nullptr, nullptr, work.tensor(unseen),
-          nullptr, static_cast<double>(params<aa_attention_params>(call).scale), 1.0, all_tokens, all_tokens,
+          nullptr, static_cast<double>(params_of<aa_attention_params>(call).scale), 1.0, all_tokens, all_tokens,
           query_heads, layout, int64_t{0}, mask_of_all, work.tensor(highest.seen_as({1, query_heads, count, 8})),
           work.tensor(sums.seen_as({1, query_heads, count, 8})), nullptr, work.tensor(results));
       if (!taken) {
@@ -210,7 +211,7 @@ void attention(const aa_op_call& call, Work& work) {
       const Shaped scores = all_scores.seen_as({heads, count * group, slots});
       const Shaped weights = all_weights.seen_as({heads, count * group, slots});
       const Shaped results = all_results.seen_as({heads, count * group, width});
-      work.scale(by_head(all_given, heads, begin, count), params<aa_attention_params>(call).scale, queries);
+      work.scale(by_head(all_given, heads, begin, count), params_of<aa_attention_params>(call).scale, queries);
       work.product(
           queries.seen_as({heads, count * group, width}),
           part.keys.seen_as({heads, width, slots}, {part.keys.strides[0], part.keys.strides[2], part.keys.strides[1]}),

@@ -3,6 +3,7 @@
 #include <climits>
 
 #include "accelerators/npu/op_rows.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::npu {
 namespace {
@@ -56,7 +57,7 @@ Shaped angles_of_elements(const Shaped& angles, bool interleaved, Work& work) {
 void rope(const aa_op_call& call, Work& work) {
   const aa_tensor* t = call.tensors;
   const int64_t tokens = t[2].shape[0], turned = 2 * t[2].shape[1];
-  const bool interleaved = params<aa_rope_params>(call).interleaved != 0;
+  const bool interleaved = params_of<aa_rope_params>(call).interleaved != 0;
   const Shaped cosines = angles_of_elements(Shaped(t[2]), interleaved, work);
   const Shaped sines = angles_of_elements(Shaped(t[3]), interleaved, work);
   for (const aa_tensor* heads : {&t[0], &t[1]}) {
@@ -171,13 +172,13 @@ void cache_write(const aa_op_call& call, Work& work) {
 
 bool supports_increment(const Functions&, const aa_op_call& call) {
   const aa_tensor& x = call.tensors[0];
-  const int64_t amount = params<aa_increment_params>(call).amount;
+  const int64_t amount = params_of<aa_increment_params>(call).amount;
   if (!is_viewable(x)) return false;
   return x.dtype == AA_DTYPE_I64 || (x.dtype == AA_DTYPE_I32 && amount >= INT32_MIN && amount <= INT32_MAX);
 }
 void increment(const aa_op_call& call, Work& work) {
   work.call(work.f.advance, work.tensor(Shaped(call.tensors[0])),
-            work.integer(params<aa_increment_params>(call).amount), work.integer(1));
+            work.integer(params_of<aa_increment_params>(call).amount), work.integer(1));
 }
 
 }  // namespace

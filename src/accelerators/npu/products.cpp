@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "accelerators/npu/op_rows.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::npu {
 namespace {
@@ -117,7 +118,7 @@ void linear_multi(const aa_op_call& call, Work& work) {
 bool has_gated_linear(const Functions& f) { return f.matmul.is_there() && f.swiglu.is_there() && f.cast.is_there(); }
 bool supports_gated_linear(const Functions& f, const aa_op_call& call) {
   const aa_tensor* t = call.tensors;
-  return params<aa_activation_params>(call).kind == AA_ACTIVATION_SILU && !is_there(t[4]) && !is_there(t[5]) &&
+  return params_of<aa_activation_params>(call).kind == AA_ACTIVATION_SILU && !is_there(t[4]) && !is_there(t[5]) &&
          is_plain(t[0]) && is_plain(t[1]) && multiplies(f, t[1], weight(call, 2)) &&
          multiplies(f, t[1], weight(call, 3));
 }
@@ -160,14 +161,14 @@ void rms_norm(const aa_op_call& call, Work& work) {
   std::vector<int64_t> shape = x.shape;
   shape.back() = 1;
   const Shaped root = work.temporary(type_f32, shape);
-  const auto eps = static_cast<double>(params<aa_norm_params>(call).eps);
+  const auto eps = static_cast<double>(params_of<aa_norm_params>(call).eps);
   work.call(work.f.rms_norm, work.tensor(x), work.tensor(one_type ? weight : work.in_f32(weight)), eps,
             work.tensor(result), work.tensor(root));
   if (!one_type) work.finish(out, result);
 }
 
 bool supports_activation(const Functions&, const aa_op_call& call) {
-  return params<aa_activation_params>(call).kind == AA_ACTIVATION_SILU &&
+  return params_of<aa_activation_params>(call).kind == AA_ACTIVATION_SILU &&
          are_plain({&call.tensors[0], &call.tensors[1]});
 }
 void activation(const aa_op_call& call, Work& work) {

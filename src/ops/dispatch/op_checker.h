@@ -10,6 +10,7 @@
 #include "anyaccel/dtype.h"
 #include "anyaccel/error.h"
 #include "ops/dispatch/op_schema.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::ops {
 
@@ -69,7 +70,7 @@ class Checker {
 
   template <class Params>
   const Params& params() const {
-    return *static_cast<const Params*>(call_.params);
+    return params_of<Params>(call_);
   }
 
   [[noreturn]] void fail(const std::string& what) const {

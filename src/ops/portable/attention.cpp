@@ -4,6 +4,7 @@
 
 #include "ops/portable/op_group.h"
 #include "runtime/ops/kernel_arguments.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::ops::portable {
 namespace {
@@ -25,10 +26,9 @@ class AttentionOps final : public OpGroup {
 
   void enqueue(Op op, const aa_op_call& call, const int& device) override {
     if (is_quantized(op)) {
-      launch(*static_cast<const aa_quantized_attention_params*>(call.params), call, device,
-             is_e4m3(call) ? e4m3_ : quantized_);
+      launch(params_of<aa_quantized_attention_params>(call), call, device, is_e4m3(call) ? e4m3_ : quantized_);
     } else {
-      launch(*static_cast<const aa_attention_params*>(call.params), call, device, kernels_);
+      launch(params_of<aa_attention_params>(call), call, device, kernels_);
     }
   }
 
@@ -37,7 +37,7 @@ class AttentionOps final : public OpGroup {
 
   // Of a call of quantized_attention.
   static bool is_e4m3(const aa_op_call& call) {
-    return static_cast<const aa_quantized_attention_params*>(call.params)->format == AA_CACHE_F8_E4M3;
+    return params_of<aa_quantized_attention_params>(call).format == AA_CACHE_F8_E4M3;
   }
 
   // `Params` has scale, softcap and window.

@@ -4,6 +4,7 @@
 #include "anyaccel/dtype.h"
 #include "ops/portable/op_group.h"
 #include "runtime/ops/kernel_arguments.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::ops::portable {
 namespace {
@@ -49,7 +50,7 @@ class ElementwiseOps final : public OpGroup {
                       view_of(t[2]), count);
       case Op::Increment:
         return launch(IncrementKernel, device, count, t[0].data, view_of(t[0]), count,
-                      static_cast<const aa_increment_params*>(call.params)->amount);
+                      params_of<aa_increment_params>(call).amount);
       default:
         return t[0].dtype == t[1].dtype ? copy_bits(t[0], t[1], count, device) : convert(t[0], t[1], count, device);
     }
@@ -67,7 +68,7 @@ class ElementwiseOps final : public OpGroup {
     CopyF64
   };
 
-  static int32_t kind_of(const aa_op_call& call) { return static_cast<const aa_activation_params*>(call.params)->kind; }
+  static int32_t kind_of(const aa_op_call& call) { return params_of<aa_activation_params>(call).kind; }
 
   template <class... Arguments>
   void launch(size_t kernel, int device, int64_t count, const Arguments&... arguments) {

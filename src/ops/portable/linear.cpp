@@ -6,6 +6,7 @@
 #include "ops/portable/linear_plan.h"
 #include "ops/portable/op_group.h"
 #include "runtime/ops/kernel_arguments.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::ops::portable {
 namespace {
@@ -107,7 +108,7 @@ class LinearOps final : public OpGroup {
     LinearPlan plan = this->plan(x, by_row, device);
     const aa_linear_part gate = part_of(x, out, w_gate, bias_gate);
     const aa_linear_part up = part_of(x, out, w_up, bias_up);
-    const int32_t kind = static_cast<const aa_activation_params*>(call.params)->kind;
+    const int32_t kind = params_of<aa_activation_params>(call).kind;
     if (w_gate.dtype != w_up.dtype) {
       plan.shape.grid = {groups_for(gate.n, plan.shape.block[0]), groups_for(x.shape[0], 1), 1};
       mixed_.launch_for(0, device, element_of(x.dtype), element_of(w_gate.dtype), plan.shape, out.data, x.data,

@@ -4,6 +4,7 @@
 #include "ops/portable/linear_plan.h"
 #include "ops/portable/op_group.h"
 #include "runtime/ops/kernel_arguments.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::ops::portable {
 namespace {
@@ -50,7 +51,7 @@ class MatmulOps final : public OpGroup {
     p.b_inner = b.strides[d - 1];
     p.batches = element_count_of(out) / (p.m * p.n);
     p.out_dtype = out.dtype;
-    p.accumulate = static_cast<const aa_accumulate_params*>(call.params)->accumulate;
+    p.accumulate = params_of<aa_accumulate_params>(call).accumulate;
     const aa_kernel_tuning& tuning = kernels_.tuning(device);
     const int64_t group = tuning.group_size;
     LaunchShape shape{.grid = {1, 1, static_cast<uint32_t>(std::min(p.batches, most_groups))},

@@ -4,6 +4,7 @@
 
 #include "ops/portable/op_group.h"
 #include "runtime/ops/kernel_arguments.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::ops::portable {
 namespace {
@@ -60,9 +61,7 @@ class PositionOps final : public OpGroup {
   };
 
   // Of a call of quantized_cache_write.
-  static bool is_e4m3(const aa_op_call& call) {
-    return static_cast<const aa_cache_params*>(call.params)->format == AA_CACHE_F8_E4M3;
-  }
+  static bool is_e4m3(const aa_op_call& call) { return params_of<aa_cache_params>(call).format == AA_CACHE_F8_E4M3; }
 
   void rope_table(const aa_op_call& call, int device, uint32_t items) {
     const aa_tensor* t = call.tensors;
@@ -71,7 +70,7 @@ class PositionOps final : public OpGroup {
     kernels_.launch(RopeTableKernel, device, {.grid = {groups_for(tokens * size, items), 1, 1}, .block = {items, 1, 1}},
                     t[0].data, t[0].strides[0], t[0].strides[1], t[1].data, t[1].strides[0], t[1].strides[1], t[2].data,
                     t[2].strides[0], t[3].data, t[3].strides[0], tokens, size,
-                    static_cast<const aa_rope_table_params*>(call.params)->scale);
+                    params_of<aa_rope_table_params>(call).scale);
   }
 
   void rope(const aa_op_call& call, int device, LaunchShape& shape) {
@@ -85,7 +84,7 @@ class PositionOps final : public OpGroup {
     kernels_.launch(RopeKernel, device, shape, t[0].data, t[0].strides[0], t[0].strides[1], t[0].strides[2], t[1].data,
                     t[1].strides[0], t[1].strides[1], t[1].strides[2], t[2].data, t[2].strides[0], t[2].strides[1],
                     t[3].data, t[3].strides[0], t[3].strides[1], q_heads, heads, size, t[0].dtype, t[1].dtype,
-                    static_cast<const aa_rope_params*>(call.params)->interleaved);
+                    params_of<aa_rope_params>(call).interleaved);
   }
 
   void cache_write(Kernel kernel, const aa_op_call& call, int device, LaunchShape& shape) {

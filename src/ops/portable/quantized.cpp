@@ -11,6 +11,7 @@
 #include "ops/portable/linear_plan.h"
 #include "ops/portable/op_group.h"
 #include "runtime/ops/kernel_arguments.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::ops::portable {
 namespace {
@@ -44,8 +45,7 @@ class QuantizedOps final : public OpGroup {
     if (t[0].shape[0] == 0 || t[0].shape[1] == 0) return;
     KernelSet& kernels = kernels_of(format_of(op, call));
     if (is_embedding(op)) {
-      const int64_t first =
-          op == Op::QuantizedEmbeddingShard ? static_cast<const aa_quantized_shard_params*>(call.params)->first : 0;
+      const int64_t first = op == Op::QuantizedEmbeddingShard ? params_of<aa_quantized_shard_params>(call).first : 0;
       const LaunchShape shape{.grid = {groups_for(t[0].shape[0], 1), 1, 1},
                               .block = {static_cast<uint32_t>(tunings_.of(device).group_size), 1, 1}};
       kernels.launch(embedding, device, shape, t[0].data, t[0].strides[0], t[0].strides[1], t[1].data, t[1].strides[0],
@@ -65,9 +65,8 @@ class QuantizedOps final : public OpGroup {
 
   // The op's check has found the format.
   static const BlockFormat& format_of(Op op, const aa_op_call& call) {
-    const int32_t number = op == Op::QuantizedEmbeddingShard
-                               ? static_cast<const aa_quantized_shard_params*>(call.params)->format
-                               : static_cast<const aa_quantized_params*>(call.params)->format;
+    const int32_t number = op == Op::QuantizedEmbeddingShard ? params_of<aa_quantized_shard_params>(call).format
+                                                             : params_of<aa_quantized_params>(call).format;
     return *find_block_format(static_cast<uint32_t>(number));
   }
   static bool is_embedding(Op op) { return op == Op::QuantizedEmbedding || op == Op::QuantizedEmbeddingShard; }

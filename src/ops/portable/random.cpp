@@ -1,6 +1,7 @@
 // Implements the op of random.cl, random.
 #include "ops/portable/op_group.h"
 #include "runtime/ops/kernel_arguments.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::ops::portable {
 namespace {
@@ -16,13 +17,13 @@ class RandomOps final : public OpGroup {
   }
 
   bool supports(Op, const aa_op_call& call, const aa_kernel_tuning& tuning) override {
-    const int32_t kind = static_cast<const aa_random_params*>(call.params)->kind;
+    const int32_t kind = params_of<aa_random_params>(call).kind;
     return tuning.native_f64 || (kind != AA_RANDOM_NORMAL && call.tensors[0].dtype != AA_DTYPE_F64);
   }
 
   void enqueue(Op, const aa_op_call& call, const int& device) override {
     const aa_tensor& out = call.tensors[0];
-    const auto& params = *static_cast<const aa_random_params*>(call.params);
+    const auto& params = params_of<aa_random_params>(call);
     const int64_t count = element_count_of(out);
     if (count == 0) return;
     const bool two_words = params.kind == AA_RANDOM_BITS && out.dtype == AA_DTYPE_I64;

@@ -1,6 +1,7 @@
 // Implements the ops of rows.cl: embedding, embedding_shard, rms_norm, layer_norm and softmax.
 #include "ops/portable/op_group.h"
 #include "runtime/ops/kernel_arguments.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::ops::portable {
 namespace {
@@ -25,13 +26,12 @@ class RowOps final : public OpGroup {
                             .block = {static_cast<uint32_t>(kernels_.tuning(device).group_size), 1, 1}};
     switch (op) {
       case Op::Embedding: return embedding(call, 0, shape, device);
-      case Op::EmbeddingShard:
-        return embedding(call, static_cast<const aa_embedding_shard_params*>(call.params)->first, shape, device);
+      case Op::EmbeddingShard: return embedding(call, params_of<aa_embedding_shard_params>(call).first, shape, device);
       case Op::RmsNorm: return norm(call, aa_tensor{}, t[3], false, shape, device);
       case Op::LayerNorm: return norm(call, t[3], t[4], true, shape, device);
       default:
         return kernels_.launch(SoftmaxKernel, device, shape, t[0].data, rows_of(t[0]), t[1].data, rows_of(t[1]), size,
-                               static_cast<const aa_softmax_params*>(call.params)->scale);
+                               params_of<aa_softmax_params>(call).scale);
     }
   }
 
@@ -51,8 +51,8 @@ class RowOps final : public OpGroup {
     const aa_tensor& weight = t[2];
     kernels_.launch(NormKernel, device, shape, t[0].data, rows_of(t[0]), t[1].data, rows_of(t[1]), weight.data,
                     weight.strides[0], bias.data, bias.strides[0], residual.data, rows_of(residual),
-                    t[1].shape[t[1].ndim - 1], static_cast<const aa_norm_params*>(call.params)->eps,
-                    static_cast<int32_t>(centred), weight.dtype, bias.dtype);
+                    t[1].shape[t[1].ndim - 1], params_of<aa_norm_params>(call).eps, static_cast<int32_t>(centred),
+                    weight.dtype, bias.dtype);
   }
 
   KernelSet kernels_;

@@ -3,6 +3,7 @@
 
 #include "ops/portable/op_group.h"
 #include "runtime/ops/kernel_arguments.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::ops::portable {
 namespace {
@@ -33,13 +34,13 @@ class SamplingOps final : public OpGroup {
       return kernels_.launch(RepetitionPenaltyKernel, device,
                              {.grid = {groups_for(rows * size, items), 1, 1}, .block = {items, 1, 1}}, t[0].data,
                              t[0].strides[0], t[0].strides[1], t[1].data, t[1].strides[0], t[1].strides[1], rows, size,
-                             static_cast<const aa_repetition_params*>(call.params)->penalty, t[0].dtype);
+                             params_of<aa_repetition_params>(call).penalty, t[0].dtype);
     }
     if (op == Op::FrequencyPenalty) {
       const int64_t size = t[0].shape[1];
       if (size == 0) return;
       const auto items = static_cast<uint32_t>(tuning.items);
-      const auto& params = *static_cast<const aa_frequency_params*>(call.params);
+      const auto& params = params_of<aa_frequency_params>(call);
       const bool has_ids = t[2].dtype != AA_DTYPE_NONE;
       return kernels_.launch(FrequencyPenaltyKernel, device,
                              {.grid = {groups_for(rows * size, items), 1, 1}, .block = {items, 1, 1}}, t[0].data,
@@ -54,7 +55,7 @@ class SamplingOps final : public OpGroup {
       return kernels_.launch(ArgmaxKernel, device, shape, t[0].data, t[0].strides[0], t[1].data, t[1].strides[0],
                              t[1].strides[1], size, t[0].dtype, t[1].dtype);
     }
-    const auto& params = *static_cast<const aa_sample_params*>(call.params);
+    const auto& params = params_of<aa_sample_params>(call);
     const bool has_seen = t[3].dtype != AA_DTYPE_NONE;
     kernels_.launch(SampleKernel, device, shape, t[0].data, t[0].strides[0], t[1].data, t[1].strides[0],
                     t[1].strides[1], t[2].data, t[2].strides[0], t[3].data, t[3].strides[0], t[3].strides[1], size,

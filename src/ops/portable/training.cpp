@@ -4,14 +4,10 @@
 
 #include "ops/portable/op_group.h"
 #include "runtime/ops/kernel_arguments.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::ops::portable {
 namespace {
-
-template <class Params>
-const Params& params_of(const aa_op_call& call) {
-  return *static_cast<const Params*>(call.params);
-}
 
 int64_t row_length(const aa_tensor& t) { return t.shape[t.ndim - 1]; }
 

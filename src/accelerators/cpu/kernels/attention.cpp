@@ -11,6 +11,7 @@
 #include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/worker_pool.h"
 #include "base/simd/cpu_features.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -38,7 +39,7 @@ void run_tile(const AttentionCall& call, AttentionPlan& plan, Kernels kernels, i
 template <class Params>
 void run_attention(const char* op, const aa_op_call& op_call, bool by_row) {
   const aa_tensor* t = op_call.tensors;
-  const auto& params = *static_cast<const Params*>(op_call.params);
+  const auto& params = params_of<Params>(op_call);
   const aa_tensor &q = t[1], &k = t[2], &sequence = t[4], &positions = t[5];
   check_indices(op, "sequence", sequence, k.shape[0], "sequences in the cache");
   check_indices(op, "positions", positions, k.shape[2], "slots in the cache");
@@ -76,8 +77,7 @@ void run_attention(const char* op, const aa_op_call& op_call, bool by_row) {
 void run_quantized_attention(const aa_op_call& call, bool by_row) {
   using Params = aa_quantized_attention_params;
   constexpr const char* name = "quantized_attention";
-  if (static_cast<const Params*>(call.params)->format == AA_CACHE_Q8_0)
-    return run_attention<Params>(name, call, by_row);
+  if (params_of<Params>(call).format == AA_CACHE_Q8_0) return run_attention<Params>(name, call, by_row);
   std::array<aa_tensor, 8> tensors{};
   std::copy_n(call.tensors, tensors.size(), tensors.begin());
   tensors[2].dtype = tensors[3].dtype = AA_DTYPE_F8_E4M3;

@@ -11,6 +11,7 @@
 #include "accelerators/cpu/ops.h"
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"
+#include "runtime/ops/op_params.h"
 
 #ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
@@ -51,7 +52,7 @@ void quantized_cache_write(const aa_op_call& call) {
   const Rows k_cache(tensors[0]), v_cache(tensors[1]), k(tensors[2]), v(tensors[3]);
   const int64_t tokens = tensors[2].shape[0], heads = tensors[2].shape[1], head_size = tensors[2].shape[2];
   if (head_size == 0) return;
-  const bool is_e4m3 = static_cast<const aa_cache_params*>(call.params)->format == AA_CACHE_F8_E4M3;
+  const bool is_e4m3 = params_of<aa_cache_params>(call).format == AA_CACHE_F8_E4M3;
   const auto encode = [is_e4m3](const Row& x, const Row& to) {
     AA_CPU_DISPATCH(encode_cache_row)(x, is_e4m3, reinterpret_cast<uint8_t*>(to.data));
   };

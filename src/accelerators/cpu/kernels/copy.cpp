@@ -13,6 +13,7 @@
 #include "base/block_format.h"
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"
+#include "runtime/ops/op_params.h"
 
 #ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
@@ -135,17 +136,17 @@ void embedding(const aa_op_call& call) {
 
 void quantized_embedding(const aa_op_call& call) {
   check_indices("quantized_embedding", "ids", call.tensors[2], call.tensors[1].shape[0], "rows of the table");
-  embed_blocks(call, static_cast<const aa_quantized_params*>(call.params)->format, 0);
+  embed_blocks(call, params_of<aa_quantized_params>(call).format, 0);
 }
 
 void quantized_embedding_shard(const aa_op_call& call) {
-  const auto& params = *static_cast<const aa_quantized_shard_params*>(call.params);
+  const auto& params = params_of<aa_quantized_shard_params>(call);
   embed_blocks(call, params.format, params.first);
 }
 
 void embedding_shard(const aa_op_call& call) {
   const aa_tensor& ids = call.tensors[2];
-  const int64_t first = static_cast<const aa_embedding_shard_params*>(call.params)->first;
+  const int64_t first = params_of<aa_embedding_shard_params>(call).first;
   const int64_t held = call.tensors[1].shape[0];
   const Rows out(call.tensors[0]), table(call.tensors[1]);
   float zero = 0;

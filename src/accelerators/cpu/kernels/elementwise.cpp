@@ -11,6 +11,7 @@
 #include "accelerators/cpu/ops.h"
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"
+#include "runtime/ops/op_params.h"
 
 #ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
@@ -93,7 +94,7 @@ namespace {
 // The cost of an activation relative to that of copying an element.
 constexpr int64_t kActivationWork = 3;
 
-int activation_kind(const aa_op_call& call) { return static_cast<const aa_activation_params*>(call.params)->kind; }
+int activation_kind(const aa_op_call& call) { return params_of<aa_activation_params>(call).kind; }
 
 }  // namespace
 
@@ -117,7 +118,7 @@ void add(const aa_op_call& call) {
 }
 
 void repetition_penalty(const aa_op_call& call) {
-  const double penalty = static_cast<const aa_repetition_params*>(call.params)->penalty;
+  const double penalty = params_of<aa_repetition_params>(call).penalty;
   // Few elements are seen: find them eight at a time, and change each on its own.
   ElementwisePlan<2>(call.tensors).run(1, [&](const auto& p, int64_t n) {
     const Row &logits = p[0], &seen = p[1];
@@ -139,7 +140,7 @@ void repetition_penalty(const aa_op_call& call) {
 }
 
 void frequency_penalty(const aa_op_call& call) {
-  const auto& params = *static_cast<const aa_frequency_params*>(call.params);
+  const auto& params = params_of<aa_frequency_params>(call);
   const aa_tensor& ids = call.tensors[2];
   const Rows logits(call.tensors[0]), counts(call.tensors[1]);
   if (ids.dtype != AA_DTYPE_NONE) {
@@ -168,7 +169,7 @@ void frequency_penalty(const aa_op_call& call) {
 }
 
 void increment(const aa_op_call& call) {
-  const uint64_t amount = static_cast<uint64_t>(static_cast<const aa_increment_params*>(call.params)->amount);
+  const uint64_t amount = static_cast<uint64_t>(params_of<aa_increment_params>(call).amount);
   ElementwisePlan<1>(call.tensors).run(1, [&](const auto& p, int64_t n) {
     const Row& x = p[0];
     for (int64_t i = 0; i < n; ++i) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "accelerators/cpu/kernels/quantized_linear.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -72,7 +73,7 @@ Matmul linear_args(const aa_op_call& call) {
 
 QuantizedProduct quantized_linear_args(const aa_op_call& call) {
   const aa_tensor& w = call.tensors[2];
-  const auto& params = *static_cast<const aa_quantized_params*>(call.params);
+  const auto& params = params_of<aa_quantized_params>(call);
   QuantizedProduct product;
   product.args = linear_args(call);
   product.args.parts[0].weight[0] = {};
@@ -109,7 +110,7 @@ Matmul gated_linear_args(const aa_op_call& call) {
   if (call.tensor_count > 5) part.bias[1] = row_vector(t[5]);
   args.part_count = 1;
   args.gated = true;
-  args.activation = static_cast<aa_activation>(static_cast<const aa_activation_params*>(call.params)->kind);
+  args.activation = static_cast<aa_activation>(params_of<aa_activation_params>(call).kind);
   return args;
 }
 

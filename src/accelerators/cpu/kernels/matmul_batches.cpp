@@ -8,6 +8,7 @@
 #include "accelerators/cpu/kernels/matmul_inner.h"
 #include "accelerators/cpu/kernels/parallel.h"
 #include "accelerators/cpu/ops.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -48,7 +49,7 @@ Matmul product(const aa_op_call& call, int64_t batch, bool accumulate) {
 
 void matmul(const aa_op_call& call) {
   const aa_tensor& out = call.tensors[0];
-  const bool accumulate = static_cast<const aa_accumulate_params*>(call.params)->accumulate != 0;
+  const bool accumulate = params_of<aa_accumulate_params>(call).accumulate != 0;
   int64_t batches = 1;
   for (int d = 0; d + 2 < out.ndim; ++d) batches *= out.shape[d];
   const int64_t m = out.shape[out.ndim - 2], n = out.shape[out.ndim - 1];

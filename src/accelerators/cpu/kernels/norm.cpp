@@ -11,6 +11,7 @@
 #include "accelerators/cpu/ops.h"
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"
+#include "runtime/ops/op_params.h"
 
 #ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
@@ -204,21 +205,19 @@ void run_norm(const NormArguments& arguments, bool subtract_mean) {
 
 void rms_norm(const aa_op_call& call) {
   const aa_tensor* t = call.tensors;
-  run_norm({Rows(t[0]), Rows(t[1]), Rows(t[3]), single_row(t[2]), Row{},
-            static_cast<const aa_norm_params*>(call.params)->eps},
-           false);
+  run_norm({Rows(t[0]), Rows(t[1]), Rows(t[3]), single_row(t[2]), Row{}, params_of<aa_norm_params>(call).eps}, false);
 }
 
 void layer_norm(const aa_op_call& call) {
   const aa_tensor* t = call.tensors;
-  run_norm({Rows(t[0]), Rows(t[1]), Rows(t[4]), single_row(t[2]), single_row(t[3]),
-            static_cast<const aa_norm_params*>(call.params)->eps},
-           true);
+  run_norm(
+      {Rows(t[0]), Rows(t[1]), Rows(t[4]), single_row(t[2]), single_row(t[3]), params_of<aa_norm_params>(call).eps},
+      true);
 }
 
 void softmax(const aa_op_call& call) {
   const SoftmaxArguments arguments{Rows(call.tensors[0]), Rows(call.tensors[1]),
-                                   static_cast<const aa_softmax_params*>(call.params)->scale};
+                                   params_of<aa_softmax_params>(call).scale};
   if (arguments.x.length() == 0) return;
   const auto rows = AA_CPU_DISPATCH(softmax_rows);
   parallel_for(arguments.x.count(), arguments.x.length() * 4,

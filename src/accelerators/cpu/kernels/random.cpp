@@ -10,6 +10,7 @@
 #include "anyaccel/philox.h"
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"
+#include "runtime/ops/op_params.h"
 
 #ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
@@ -101,7 +102,7 @@ void fill_piece(const aa_random_params& params, const Row& row, uint64_t number,
 }  // namespace
 
 void random(const aa_op_call& call) {
-  const auto& params = *static_cast<const aa_random_params*>(call.params);
+  const auto& params = params_of<aa_random_params>(call);
   aa_tensor flat = call.tensors[0];
   if (is_dense(flat)) {
     int64_t n = 1;

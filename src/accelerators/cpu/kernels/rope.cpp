@@ -8,6 +8,7 @@
 #include "accelerators/cpu/ops.h"
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"
+#include "runtime/ops/op_params.h"
 
 #ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
@@ -93,7 +94,7 @@ namespace anyaccel::cpu {
 AA_CPU_EXPORT(rope_tokens);
 
 void rope_table(const aa_op_call& call) {
-  const float scale = static_cast<const aa_rope_table_params*>(call.params)->scale;
+  const float scale = params_of<aa_rope_table_params>(call).scale;
   const Rows cosines(call.tensors[0]), sines(call.tensors[1]);
   const Row inv_freq = Rows(call.tensors[2]).row(0), positions = Rows(call.tensors[3]).row(0);
   // The C library's functions reduce angles of any size exactly; this runs once per step, not once per layer.
@@ -119,7 +120,7 @@ void rope(const aa_op_call& call) {
                                 has_k ? t[1].shape[1] : 0,
                                 Rows(t[2]),
                                 Rows(t[3]),
-                                static_cast<const aa_rope_params*>(call.params)->interleaved != 0};
+                                params_of<aa_rope_params>(call).interleaved != 0};
   if (arguments.cosine.length() == 0) return;
   const auto tokens = AA_CPU_DISPATCH(rope_tokens);
   parallel_for(t[0].shape[0], (arguments.q_heads + arguments.k_heads) * arguments.q.length(),

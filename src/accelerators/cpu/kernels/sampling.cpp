@@ -24,6 +24,7 @@
 #include "anyaccel/philox.h"
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"
+#include "runtime/ops/op_params.h"
 
 #ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
@@ -552,7 +553,7 @@ void argmax(const aa_op_call& call) {
 }
 
 void sample(const aa_op_call& call) {
-  const auto& params = *static_cast<const aa_sample_params*>(call.params);
+  const auto& params = params_of<aa_sample_params>(call);
   const Rows logits(call.tensors[1]), seen(call.tensors[3]);
   const aa_tensor& rng = call.tensors[2];
   const uint64_t seed = static_cast<uint64_t>(index_at(rng, 0)), offset = static_cast<uint64_t>(index_at(rng, 1));

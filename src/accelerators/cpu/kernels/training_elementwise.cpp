@@ -13,6 +13,7 @@
 #include "anyaccel/philox.h"
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"
+#include "runtime/ops/op_params.h"
 
 #ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
@@ -210,11 +211,6 @@ AA_CPU_EXPORT(read_piece);
 AA_CPU_EXPORT(write_piece);
 
 namespace {
-
-template <class Params>
-const Params& params_of(const aa_op_call& call) {
-  return *static_cast<const Params*>(call.params);
-}
 
 // The cost of a derivative relative to that of copying an element.
 constexpr int64_t kSlopeWork = 4;

@@ -16,6 +16,7 @@
 #include "accelerators/cpu/ops.h"
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"
+#include "runtime/ops/op_params.h"
 
 #ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
@@ -374,11 +375,6 @@ AA_CPU_EXPORT(load_row);
 AA_CPU_EXPORT(store_row);
 
 namespace {
-
-template <class Params>
-const Params& params_of(const aa_op_call& call) {
-  return *static_cast<const Params*>(call.params);
-}
 
 // Columns that a thread takes at once: whole cache lines of every dtype.
 constexpr int64_t kColumns = 128;

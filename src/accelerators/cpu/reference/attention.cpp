@@ -11,11 +11,12 @@
 #include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/reference/element_access.h"
 #include "base/block_format.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::cpu {
 
 void rope_table_reference(const aa_op_call& call) {
-  const float scale = static_cast<const aa_rope_table_params*>(call.params)->scale;
+  const float scale = params_of<aa_rope_table_params>(call).scale;
   const Elements cosine(call.tensors[0]), sine(call.tensors[1]), inv_freq(call.tensors[2]), positions(call.tensors[3]);
   for (int64_t t = 0; t < cosine.dim(0); ++t) {
     for (int64_t r = 0; r < cosine.dim(1); ++r) {
@@ -28,7 +29,7 @@ void rope_table_reference(const aa_op_call& call) {
 }
 
 void rope_reference(const aa_op_call& call) {
-  const bool interleaved = static_cast<const aa_rope_params*>(call.params)->interleaved != 0;
+  const bool interleaved = params_of<aa_rope_params>(call).interleaved != 0;
   const Elements cosine(call.tensors[2]), sine(call.tensors[3]);
   for (int tensor = 0; tensor < 2; ++tensor) {
     const Elements x(call.tensors[tensor]);
@@ -92,7 +93,7 @@ void write_e4m3(std::span<const float> values, uint8_t* bytes) {
 }  // namespace
 
 void quantized_cache_write_reference(const aa_op_call& call) {
-  const bool is_e4m3 = static_cast<const aa_cache_params*>(call.params)->format == AA_CACHE_F8_E4M3;
+  const bool is_e4m3 = params_of<aa_cache_params>(call).format == AA_CACHE_F8_E4M3;
   const Elements sequence(call.tensors[4]), positions(call.tensors[5]);
   check_indices("quantized_cache_write", "sequence", call.tensors[4], call.tensors[0].shape[0],
                 "sequences in the cache");
@@ -119,7 +120,7 @@ void quantized_cache_write_reference(const aa_op_call& call) {
 }
 
 void attention_reference(const aa_op_call& call) {
-  const auto& params = *static_cast<const aa_attention_params*>(call.params);
+  const auto& params = params_of<aa_attention_params>(call);
   const Elements out(call.tensors[0]), q(call.tensors[1]), k(call.tensors[2]), v(call.tensors[3]);
   const Elements sequence(call.tensors[4]), positions(call.tensors[5]);
   const Elements slopes(call.tensors[6]), sinks(call.tensors[7]);
@@ -157,7 +158,7 @@ void attention_reference(const aa_op_call& call) {
 }
 
 void quantized_attention_reference(const aa_op_call& call) {
-  const auto& params = *static_cast<const aa_quantized_attention_params*>(call.params);
+  const auto& params = params_of<aa_quantized_attention_params>(call);
   const int64_t head_size = call.tensors[1].shape[2];
   // Both caches, decoded to F32 [B,Hk,S,D].
   std::vector<float> decoded[2];

@@ -13,6 +13,7 @@
 #include "accelerators/cpu/reference/element_access.h"
 #include "anyaccel/philox.h"
 #include "base/block_format.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -32,7 +33,7 @@ double activate(double x, int kind) {
   }
 }
 
-int activation_kind(const aa_op_call& call) { return static_cast<const aa_activation_params*>(call.params)->kind; }
+int activation_kind(const aa_op_call& call) { return params_of<aa_activation_params>(call).kind; }
 
 // Word number `n` of the stream of words that "random" draws from.
 uint32_t random_word(const aa_random_params& params, uint64_t n) {
@@ -53,7 +54,7 @@ void embedding_reference(const aa_op_call& call) {
 
 void embedding_shard_reference(const aa_op_call& call) {
   const Elements out(call.tensors[0]), table(call.tensors[1]), ids(call.tensors[2]);
-  const int64_t first = static_cast<const aa_embedding_shard_params*>(call.params)->first;
+  const int64_t first = params_of<aa_embedding_shard_params>(call).first;
   for (int64_t t = 0; t < out.dim(0); ++t) {
     const int64_t id = ids.get_integer(ids.at(t));
     const bool here = id >= first && id - first < table.dim(0);
@@ -64,8 +65,7 @@ void embedding_shard_reference(const aa_op_call& call) {
 void quantized_embedding_reference(const aa_op_call& call) {
   const Elements out(call.tensors[0]), ids(call.tensors[2]);
   const aa_tensor& table = call.tensors[1];
-  const BlockFormat& format =
-      *find_block_format(static_cast<uint32_t>(static_cast<const aa_quantized_params*>(call.params)->format));
+  const BlockFormat& format = *find_block_format(static_cast<uint32_t>(params_of<aa_quantized_params>(call).format));
   check_indices("quantized_embedding", "ids", call.tensors[2], table.shape[0], "rows of the table");
   std::vector<float> row(static_cast<size_t>(out.dim(1)));
   for (int64_t t = 0; t < out.dim(0); ++t) {
@@ -78,7 +78,7 @@ void quantized_embedding_reference(const aa_op_call& call) {
 void quantized_embedding_shard_reference(const aa_op_call& call) {
   const Elements out(call.tensors[0]), ids(call.tensors[2]);
   const aa_tensor& table = call.tensors[1];
-  const auto& params = *static_cast<const aa_quantized_shard_params*>(call.params);
+  const auto& params = params_of<aa_quantized_shard_params>(call);
   const BlockFormat& format = *find_block_format(static_cast<uint32_t>(params.format));
   std::vector<float> row(static_cast<size_t>(out.dim(1)));
   for (int64_t t = 0; t < out.dim(0); ++t) {
@@ -122,7 +122,7 @@ void copy_reference(const aa_op_call& call) {
 }
 
 void increment_reference(const aa_op_call& call) {
-  const int64_t amount = static_cast<const aa_increment_params*>(call.params)->amount;
+  const int64_t amount = params_of<aa_increment_params>(call).amount;
   const Elements x(call.tensors[0]);
   for (int64_t i = 0; i < x.count(); ++i) {
     // Unsigned, so that it wraps.
@@ -132,7 +132,7 @@ void increment_reference(const aa_op_call& call) {
 }
 
 void repetition_penalty_reference(const aa_op_call& call) {
-  const double penalty = static_cast<const aa_repetition_params*>(call.params)->penalty;
+  const double penalty = params_of<aa_repetition_params>(call).penalty;
   const Elements logits(call.tensors[0]), seen(call.tensors[1]);
   for (int64_t i = 0; i < logits.count(); ++i) {
     if (seen.get_integer(seen.flat(i)) == 0) continue;
@@ -142,7 +142,7 @@ void repetition_penalty_reference(const aa_op_call& call) {
 }
 
 void frequency_penalty_reference(const aa_op_call& call) {
-  const auto& params = *static_cast<const aa_frequency_params*>(call.params);
+  const auto& params = params_of<aa_frequency_params>(call);
   const Elements logits(call.tensors[0]), counts(call.tensors[1]), ids(call.tensors[2]);
   for (int64_t row = 0; row < logits.dim(0); ++row) {
     const int64_t newest = ids.present() ? ids.get_integer(ids.at(row)) : -1;
@@ -158,7 +158,7 @@ void frequency_penalty_reference(const aa_op_call& call) {
 }
 
 void random_reference(const aa_op_call& call) {
-  const auto& params = *static_cast<const aa_random_params*>(call.params);
+  const auto& params = params_of<aa_random_params>(call);
   const Elements out(call.tensors[0]);
   const float low = static_cast<float>(params.low);
   const float range = static_cast<float>(params.high) - low;

@@ -5,6 +5,7 @@
 
 #include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/reference/element_access.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -20,7 +21,7 @@ const aa_tensor& normalised_input(const aa_tensor& x, const aa_tensor& residual)
 }  // namespace
 
 void rms_norm_reference(const aa_op_call& call) {
-  const float eps = static_cast<const aa_norm_params*>(call.params)->eps;
+  const float eps = params_of<aa_norm_params>(call).eps;
   const Elements out(call.tensors[0]), weight(call.tensors[2]);
   const Elements v(normalised_input(call.tensors[1], call.tensors[3]));
   const int64_t h = v.row_length();
@@ -36,7 +37,7 @@ void rms_norm_reference(const aa_op_call& call) {
 }
 
 void layer_norm_reference(const aa_op_call& call) {
-  const float eps = static_cast<const aa_norm_params*>(call.params)->eps;
+  const float eps = params_of<aa_norm_params>(call).eps;
   const Elements out(call.tensors[0]), weight(call.tensors[2]), bias(call.tensors[3]);
   const Elements v(normalised_input(call.tensors[1], call.tensors[4]));
   const int64_t h = v.row_length();
@@ -59,7 +60,7 @@ void layer_norm_reference(const aa_op_call& call) {
 }
 
 void softmax_reference(const aa_op_call& call) {
-  const float scale = static_cast<const aa_softmax_params*>(call.params)->scale;
+  const float scale = params_of<aa_softmax_params>(call).scale;
   const Elements out(call.tensors[0]), x(call.tensors[1]);
   const int64_t v = x.row_length();
   for (int64_t row = 0; row < x.rows(); ++row) {

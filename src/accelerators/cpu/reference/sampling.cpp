@@ -7,6 +7,7 @@
 #include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/reference/element_access.h"
 #include "anyaccel/philox.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -63,7 +64,7 @@ void argmax_reference(const aa_op_call& call) {
 }
 
 void sample_reference(const aa_op_call& call) {
-  const auto& params = *static_cast<const aa_sample_params*>(call.params);
+  const auto& params = params_of<aa_sample_params>(call);
   const Elements out(call.tensors[0]), logits(call.tensors[1]), rng(call.tensors[2]), seen(call.tensors[3]);
   const uint64_t seed = static_cast<uint64_t>(rng.get_integer(rng.at(0)));
   const uint64_t offset = static_cast<uint64_t>(rng.get_integer(rng.at(1)));

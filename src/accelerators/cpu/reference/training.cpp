@@ -10,14 +10,10 @@
 #include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/reference/element_access.h"
 #include "anyaccel/philox.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::cpu {
 namespace {
-
-template <class Params>
-const Params& params_of(const aa_op_call& call) {
-  return *static_cast<const Params*>(call.params);
-}
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 

@@ -8,6 +8,7 @@
 #include "accelerators/cuda/ops/op_group.h"
 #include "accelerators/cuda/ops/tuned_kernels.h"
 #include "accelerators/cuda/stream.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::cuda {
 
@@ -45,9 +46,9 @@ aa_tuned_attention attention_arguments(const aa_op_call& call) {
     a.window = params.window;
   };
   if (k.dtype == AA_DTYPE_U8) {
-    take(*static_cast<const aa_quantized_attention_params*>(call.params));
+    take(params_of<aa_quantized_attention_params>(call));
   } else {
-    take(*static_cast<const aa_attention_params*>(call.params));
+    take(params_of<aa_attention_params>(call));
   }
   return a;
 }
@@ -82,7 +83,7 @@ constexpr std::array<int64_t, 3> kernel_sizes = {64, 128, 256};
 bool has_readable_bytes(const aa_op_call& call) {
   const aa_tensor& q = call.tensors[1];
   if (call.tensors[6].dtype != AA_DTYPE_NONE || call.tensors[7].dtype != AA_DTYPE_NONE) return false;
-  const int32_t format = static_cast<const aa_quantized_attention_params*>(call.params)->format;
+  const int32_t format = params_of<aa_quantized_attention_params>(call).format;
   if (format != AA_CACHE_Q8_0 && format != AA_CACHE_F8_E4M3) return false;
   const bool blocks = format == AA_CACHE_Q8_0;
   const int64_t size = q.shape[2];
@@ -112,8 +113,7 @@ constexpr int q8_0_type = 3, e4m3_type = 4;
 int cache_type(const aa_op_call& call) {
   const int32_t dtype = call.tensors[2].dtype;
   if (dtype != AA_DTYPE_U8) return attention_type(dtype);
-  return static_cast<const aa_quantized_attention_params*>(call.params)->format == AA_CACHE_Q8_0 ? q8_0_type
-                                                                                                 : e4m3_type;
+  return params_of<aa_quantized_attention_params>(call).format == AA_CACHE_Q8_0 ? q8_0_type : e4m3_type;
 }
 
 size_t kernel_of(int64_t size) { return size <= 64 ? 0 : size <= 128 ? 1 : 2; }
@@ -226,7 +226,7 @@ bool is_prefill_attention(const DeviceFacts& facts, const aa_op_call& call) {
   if (tokens < least_tokens || tokens <= k.shape[0]) return false;
   if (size != 64 && size != 80 && size != 96 && size != 128 && size != 256) return false;
   if (k.dtype == AA_DTYPE_F32 || out.dtype != k.dtype || (q.dtype != AA_DTYPE_F32 && q.dtype != k.dtype)) return false;
-  const auto& params = *static_cast<const aa_attention_params*>(call.params);
+  const auto& params = params_of<aa_attention_params>(call);
   return has_readable_caches(call) && is_aligned(q) && is_aligned(out) && params.scale > 0 &&
          (tokens + 63) / 64 <= most_in_grid && AA_PREFILL_LOCAL(size) <= facts.shared_per_block_optin;
 }

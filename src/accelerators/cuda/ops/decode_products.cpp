@@ -15,6 +15,7 @@
 #include "accelerators/cuda/ops/tuned_kernels.h"
 #include "accelerators/cuda/stream.h"
 #include "anyaccel/dtype.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::cuda {
 namespace {
@@ -40,11 +41,6 @@ constexpr aa_tensor absent{};
 
 // Returns true if the kernels can give a norm's result this dtype.
 bool rounds_as(int32_t dtype) { return dtype == AA_DTYPE_F32 || dtype == AA_DTYPE_BF16; }
-
-template <class Params>
-const Params& params_of(const aa_op_call& call) {
-  return *static_cast<const Params*>(call.params);
-}
 
 // The norm before a product.
 struct Norm {

@@ -12,6 +12,7 @@
 #include "accelerators/cuda/ops/tuned_kernels.h"
 #include "accelerators/cuda/stream.h"
 #include "anyaccel/dtype.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::cuda {
 namespace {
@@ -28,7 +29,7 @@ constexpr std::array<Format, 3> formats = {{{AA_BLOCK_Q4_0, "q4_0"}, {AA_BLOCK_Q
 constexpr std::array<int64_t, 4> rows_of_kernels = {1, 2, 4, AA_QUANTIZED_ROWS};
 
 const Format* find_format(const aa_op_call& call) {
-  const auto number = static_cast<uint32_t>(static_cast<const aa_quantized_params*>(call.params)->format);
+  const auto number = static_cast<uint32_t>(params_of<aa_quantized_params>(call).format);
   const auto* found = std::ranges::find(formats, number, &Format::number);
   return found == formats.end() ? nullptr : found;
 }

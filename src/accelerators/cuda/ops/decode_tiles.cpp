@@ -15,6 +15,7 @@
 #include "accelerators/cuda/ops/tuned_kernels.h"
 #include "accelerators/cuda/stream.h"
 #include "anyaccel/dtype.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::cuda {
 namespace {
@@ -64,15 +65,15 @@ class DecodeTiles final : public OpGroup {
     const aa_tensor* t = call.tensors;
     switch (op) {
       case Op::QuantizedLinear: {
-        const auto& params = *static_cast<const aa_quantized_params*>(call.params);
+        const auto& params = params_of<aa_quantized_params>(call);
         return fits(params, t[1], no_tensor, {t[2]});
       }
       case Op::NormQuantizedGatedLinear: {
-        const auto& params = *static_cast<const aa_norm_quantized_params*>(call.params);
+        const auto& params = params_of<aa_norm_quantized_params>(call);
         return fits(params, t[1], t[2], {t[3], t[4]});
       }
       default: {
-        const auto& params = *static_cast<const aa_norm_quantized_params*>(call.params);
+        const auto& params = params_of<aa_norm_quantized_params>(call);
         const int64_t head_size = t[0].shape[2];
         return head_size > 0 && head_size % 2 == 0 && 2 * t[11].shape[1] <= head_size && t[1].shape[0] <= INT32_MAX &&
                t[1].shape[2] <= INT32_MAX && fits(params, t[3], t[4], {t[5], t[7], t[9]});
@@ -172,8 +173,8 @@ class DecodeTiles final : public OpGroup {
                     &residual = call.tensors[4];
     if (out.shape[0] == 0 || out.shape[1] == 0) return;
     const aa_decode_part part = part_of(out, w, bias, 2);
-    const Plan plan = this->plan(static_cast<const aa_quantized_params*>(call.params)->format, x, nullptr, 0.0f,
-                                 part.units, {&w}, {&out}, stream);
+    const Plan plan =
+        this->plan(params_of<aa_quantized_params>(call).format, x, nullptr, 0.0f, part.units, {&w}, {&out}, stream);
     kernels(linear_file, plan)
         .launch(plan.kernel, stream.handle(), plan.shape, x.data, plan.x, out.data, w.data, bias.data, part,
                 residual.data, residual_of(residual));
@@ -183,7 +184,7 @@ class DecodeTiles final : public OpGroup {
     const aa_tensor* t = call.tensors;
     const aa_tensor& out = t[0];
     if (out.shape[0] == 0 || out.shape[1] == 0) return;
-    const auto& params = *static_cast<const aa_norm_quantized_params*>(call.params);
+    const auto& params = params_of<aa_norm_quantized_params>(call);
     const aa_decode_part gate = part_of(out, t[3], t[5], 1), up = part_of(out, t[4], t[6], 1);
     const Plan plan = this->plan(params.format, t[1], &t[2], params.eps, gate.units, {&t[3], &t[4]}, {&out}, stream);
     kernels(gated_file, plan)
@@ -193,7 +194,7 @@ class DecodeTiles final : public OpGroup {
 
   void enqueue_qkv(const aa_op_call& call, Stream& stream) {
     const aa_tensor* t = call.tensors;
-    const auto& params = *static_cast<const aa_norm_quantized_params*>(call.params);
+    const auto& params = params_of<aa_norm_quantized_params>(call);
     const QkvArguments a = qkv_arguments(t, params.interleaved);
     const int64_t units = (t[0].shape[1] + 2 * t[1].shape[1]) * (t[0].shape[2] / 2);
     if (units == 0) return;

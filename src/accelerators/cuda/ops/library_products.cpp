@@ -21,6 +21,7 @@ using aa_i32 = int32_t;
 using aa_i64 = int64_t;
 #include "kernels/cuda/dequantize_arguments.h"
 #include "kernels/cuda/gated_arguments.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::cuda {
 namespace {
@@ -352,7 +353,7 @@ class LibraryProducts final : public OpGroup {
     g.out_dtype = out.dtype;
     g.gate_bias_dtype = gate_bias.dtype;
     g.up_bias_dtype = up_bias.dtype;
-    g.kind = static_cast<const aa_activation_params*>(call.params)->kind;
+    g.kind = params_of<aa_activation_params>(call).kind;
     const auto whole = [](int64_t step, size_t item) { return static_cast<size_t>(step) * item % 16 == 0; };
     g.wide = g.out_inner == 1 && alignment_of(out_at) == 16 && alignment_of(gate) == 16 && whole(gate_step, 4) &&
              whole(up_step, 4) && (g.rows <= 1 || whole(g.out_row, size_of(out.dtype)));
@@ -378,7 +379,7 @@ class LibraryProducts final : public OpGroup {
 
     explicit Decoded(const aa_op_call& call) {
       const aa_tensor &x = call.tensors[1], &w = call.tensors[2];
-      const auto* params = static_cast<const aa_quantized_params*>(call.params);
+      const auto* params = &params_of<aa_quantized_params>(call);
       dtype = params->rounding == AA_QUANTIZED_ROUNDED ? AA_DTYPE_BF16 : AA_DTYPE_F32;
       const auto row = static_cast<size_t>(x.shape[1] * size_of(dtype));
       const auto most = static_cast<int64_t>(most_decoded_bytes / row) / decoded_rows_unit * decoded_rows_unit;
@@ -475,7 +476,7 @@ class LibraryProducts final : public OpGroup {
   }
 
   static const BlockFormat& format_of(const aa_op_call& call) {
-    return *find_block_format(static_cast<uint32_t>(static_cast<const aa_quantized_params*>(call.params)->format));
+    return *find_block_format(static_cast<uint32_t>(params_of<aa_quantized_params>(call).format));
   }
 
   DeviceState& device_;

@@ -13,6 +13,7 @@
 #include "accelerators/cuda/ops/tuned_kernels.h"
 #include "accelerators/cuda/stream.h"
 #include "runtime/ops/kernel_arguments.h"
+#include "runtime/ops/op_params.h"
 
 namespace anyaccel::cuda {
 namespace {
@@ -132,15 +133,13 @@ class RowOps final : public OpGroup {
       case Op::Embedding: return embedding(t, stream);
       case Op::RmsNorm: return norm(call, aa_tensor{}, t[3], false, stream);
       case Op::LayerNorm: return norm(call, t[3], t[4], true, stream);
-      case Op::GatedActivation: return pairs(t, static_cast<const aa_activation_params*>(call.params)->kind, stream);
+      case Op::GatedActivation: return pairs(t, params_of<aa_activation_params>(call).kind, stream);
       case Op::Add: return pairs(t, -1, stream);
       case Op::Rope: return rope(call, stream);
       case Op::CacheWrite: return cache_write(t, stream);
-      case Op::QuantizedCacheWrite:
-        return quantized_cache_write(t, static_cast<const aa_cache_params*>(call.params)->format, stream);
+      case Op::QuantizedCacheWrite: return quantized_cache_write(t, params_of<aa_cache_params>(call).format, stream);
       case Op::Argmax: return choose_tokens(false, t[0], t[1], {}, {}, {}, stream);
-      default:
-        return choose_tokens(true, t[0], t[1], t[2], t[3], *static_cast<const aa_sample_params*>(call.params), stream);
+      default: return choose_tokens(true, t[0], t[1], t[2], t[3], params_of<aa_sample_params>(call), stream);
     }
   }
 
@@ -186,9 +185,9 @@ class RowOps final : public OpGroup {
   }
   static bool turns_rows(const aa_op_call& call) {
     const aa_tensor* t = call.tensors;
-    return static_cast<const aa_rope_params*>(call.params)->interleaved == 0 && t[2].shape[1] % vector == 0 &&
-           has_whole_heads(t[0]) && (absent(t[1]) || has_whole_heads(t[1])) && has_whole_heads(t[2]) &&
-           has_whole_heads(t[3]) && turned_vectors(t) <= INT32_MAX - AA_ROPE_THREADS;
+    return params_of<aa_rope_params>(call).interleaved == 0 && t[2].shape[1] % vector == 0 && has_whole_heads(t[0]) &&
+           (absent(t[1]) || has_whole_heads(t[1])) && has_whole_heads(t[2]) && has_whole_heads(t[3]) &&
+           turned_vectors(t) <= INT32_MAX - AA_ROPE_THREADS;
   }
   static bool writes_rows(const aa_tensor* t) {
     return t[2].shape[2] % vector == 0 && has_whole_heads(t[0]) && has_whole_heads(t[1]) && has_whole_heads(t[2]) &&
@@ -233,7 +232,7 @@ class RowOps final : public OpGroup {
     a.bias_dtype = bias.dtype;
     a.centred = centred;
     a.threads = std::min<int32_t>(AA_NORM_THREADS, static_cast<int32_t>((a.size / vector + 31) / 32 * 32));
-    a.eps = static_cast<const aa_norm_params*>(call.params)->eps;
+    a.eps = params_of<aa_norm_params>(call).eps;
     const TunedLaunch shape{.grid = {static_cast<unsigned>(row_count_of(t[0])), 1, 1},
                             .block = static_cast<unsigned>(a.threads),
                             .overlaps_previous = true};
@@ -271,7 +270,7 @@ class RowOps final : public OpGroup {
         .overlaps_previous = true};
     positions_.launch(0, stream.handle(), shape, t[0].data, slots_of(t[0]), t[1].data, slots_of(t[1]), t[2].data,
                       t[2].strides[0], t[2].strides[1], t[3].data, t[3].strides[0], t[3].strides[1], q_heads, heads,
-                      size, static_cast<int32_t>(static_cast<const aa_rope_params*>(call.params)->interleaved));
+                      size, static_cast<int32_t>(params_of<aa_rope_params>(call).interleaved));
     wrote(stream, {&t[0], &t[1]});
   }
 

@@ -130,10 +130,10 @@ inline std::string refused(aa_status* status, aa_code code) {
   return std::string(taken.message());
 }
 inline bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-#define EXPECT_SAYS(text, part)              \
-  do {                                       \
-    const std::string said_ = (text);        \
-    EXPECT_TRUE(says(said_, part)) << said_; \
+#define EXPECT_SAYS(text, part)                  \
+  do {                                           \
+    const std::string said_ = std::string(text); \
+    EXPECT_TRUE(says(said_, part)) << said_;     \
   } while (false)
 
 // The started driver, and its devices, which are opened at first use. All objects made from them must be destroyed

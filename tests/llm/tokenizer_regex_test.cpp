@@ -131,7 +131,8 @@ TEST(TokenizerRegex, HostilePatternsEndAtTheLimit) {
   for (const auto& [pattern, text] : cases) {
     SCOPED_TRACE(pattern);
     PatternWork work(text.size());
-    const std::string message = checkpoint_error([&] { TextPattern::regex(pattern).spans(text, work); });
+    const std::string message =
+        checkpoint_error([&, &pattern = pattern, &text = text] { TextPattern::regex(pattern).spans(text, work); });
     expect_contains(message, pattern);
     expect_contains(message, "reached the limit of " + std::to_string(work.limit()) + " steps for a text of " +
                                  std::to_string(text.size()) + " bytes, at byte ");

@@ -55,9 +55,11 @@ int run(const std::string& backend, bool forever) {
     std::fflush(stdout);
   }
   const anyaccel::Tensor one = tensor({1}, anyaccel::DType::F32);
-  while (forever) {
-    *static_cast<float*>(one.data()) = 0;
-    group->all_reduce(one);
+  if (forever) {
+    for (;;) {
+      *static_cast<float*>(one.data()) = 0;
+      group->all_reduce(one);
+    }
   }
   comm::destroy_process_group();
   return 0;

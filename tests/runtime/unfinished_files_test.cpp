@@ -41,7 +41,7 @@ int ended_by(int signal, const Body& body) {
 TEST(UnfinishedFiles, ASignalRemovesThem) {
   for (const int signal : {SIGHUP, SIGINT, SIGTERM}) {
     const anyaccel::TemporaryFolder folder("test");
-    const fs::path work = folder.path();
+    const fs::path& work = folder.path();
     EXPECT_EQ(ended_by(signal,
                        [&] {
                          remove_unfinished_files_on_signals();

@@ -46,8 +46,7 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
     : model_(std::move(model)),
       group_(model_->group().get()),
       ops_(model_->accelerator().create_op_builder("InferenceBuilder")->load_as<ops::Inference>()),
-      products_(*ops_, *model_, sequences, max_tokens),
-      max_tokens_(max_tokens) {
+      products_(*ops_, *model_, sequences, max_tokens) {
   const ModelConfig& config = model_->config();
   const ModelShard& shard = model_->shard();
   const Device device = model_->device();

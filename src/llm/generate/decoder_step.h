@@ -124,7 +124,6 @@ class DecoderStep {
   std::shared_ptr<ops::Inference> ops_;
   AdaptedProducts products_;
   std::unique_ptr<ExpertBlock> experts_;  // null if no layer has experts
-  int64_t max_tokens_ = 0;
   bool dynamic_rope_ = false;
   bool plain_ = true;                       // layers have Llama's structure
   const BetweenGraphs* between_ = nullptr;  // of the step that is being captured; null otherwise

@@ -56,13 +56,8 @@ std::string write_beside(const fs::path& path, std::string_view text, const stru
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
   const std::string fresh = path.string() + "." + std::to_string(getpid()) + "." + std::to_string(now) + ".tmp";
   std::optional<UnfinishedFile> unfinished;
-  int file = -1;
-  {
-    const FileCreation creation;
-    file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file < 0) return write_problem(errno);
-    unfinished.emplace(fresh);
-  }
+  const int file = create_unfinished_file(fresh, 0666, unfinished);
+  if (file < 0) return write_problem(errno);
   if (like != nullptr) (void)!::fchmod(file, like->st_mode & 07777);
   std::string reason = write_all(file, text.data(), text.size());
   if (::close(file) != 0 && reason.empty()) reason = write_problem(errno);

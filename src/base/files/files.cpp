@@ -65,13 +65,8 @@ std::string replace_file(const fs::path& path, std::string_view text, unsigned m
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
   const std::string fresh = path.string() + "." + std::to_string(getpid()) + "." + std::to_string(now) + ".tmp";
   std::optional<UnfinishedFile> unfinished;
-  int file = -1;
-  {
-    const FileCreation creation;
-    file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-    if (file < 0) return std::strerror(errno);
-    unfinished.emplace(fresh);
-  }
+  const int file = create_unfinished_file(fresh, mode, unfinished);
+  if (file < 0) return std::strerror(errno);
   std::string reason = write_all(file, text.data(), text.size());
   if (::close(file) != 0 && reason.empty()) reason = std::strerror(errno);
   if (reason.empty() && std::rename(fresh.c_str(), path.c_str()) == 0) return "";

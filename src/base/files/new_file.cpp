@@ -14,16 +14,14 @@
 namespace anyaccel {
 
 NewFile::NewFile(std::filesystem::path path) : path_(std::move(path)) {
-  const FileCreation creation;
   for (int attempt = 0; fd_ < 0; ++attempt) {
     temporary_ = path_;
     temporary_ += ".tmp." + std::to_string(::getpid()) + "." + std::to_string(attempt);
-    fd_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    fd_ = create_unfinished_file(temporary_, 0666, unfinished_);
     if (fd_ < 0 && (errno != EEXIST || attempt == 1000)) {
       throw Error(temporary_.string() + ": cannot be created: " + write_problem(errno));
     }
   }
-  unfinished_.emplace(temporary_);
 }
 
 NewFile::~NewFile() {

@@ -116,6 +116,14 @@ UnfinishedFile::UnfinishedFile(const std::filesystem::path& path, Kind kind) {
 
 UnfinishedFile::~UnfinishedFile() { entry_->is_used.store(false); }
 
+int create_unfinished_file(const std::filesystem::path& path, unsigned mode,
+                           std::optional<UnfinishedFile>& unfinished) {
+  const FileCreation creation;
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  if (file >= 0) unfinished.emplace(path);
+  return file;
+}
+
 void remove_unfinished_files() noexcept {
   is_ending.store(true);
   for (int waited_ms = 0; threads_creating.load() > 0 && waited_ms < longest_wait_ms; ++waited_ms) {

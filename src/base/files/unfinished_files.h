@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <optional>
 
 namespace anyaccel {
 
@@ -37,6 +38,10 @@ class UnfinishedFile {
  private:
   UnfinishedEntry* entry_;
 };
+
+// Creates a file for writing that does not exist yet, with permissions of `mode` less the umask, and makes it `unfinished`.
+// Returns its descriptor, which the caller closes; -1 if it cannot be created, with the reason in errno. Blocks.
+int create_unfinished_file(const std::filesystem::path& path, unsigned mode, std::optional<UnfinishedFile>& unfinished);
 
 // Removes the files and folders of all UnfinishedFile objects that this process (not its parent) created. Makes system
 // calls only, so that signal handlers may call it; the process must end after that.

@@ -24,7 +24,7 @@ CachingAllocator::Block* CachingAllocator::Impl::new_block() {
   reserve_block();
   Block* block = unused_blocks;
   unused_blocks = block->next;
-  __builtin_prefetch(unused_blocks, 1);
+  __builtin_prefetch(unused_blocks, 1);  // as in pop()
   return block;
 }
 

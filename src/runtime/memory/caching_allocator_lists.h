@@ -35,7 +35,7 @@ inline void CachingAllocator::Impl::push(Block* block) noexcept {
 inline CachingAllocator::Block* CachingAllocator::Impl::pop(Bin& bin, size_t size_class) noexcept {
   Block* block = bin.heads[size_class];
   bin.heads[size_class] = block->next;
-  __builtin_prefetch(block->next);  // the next one to be popped was freed long ago, and so is in no near cache
+  __builtin_prefetch(block->next);  // the block that is popped next was freed long ago, so it is in no near cache
   bin.occupied[size_class / 64] ^= static_cast<uint64_t>(block->next == nullptr) << (size_class % 64);
   count_idle(block, -1);
   return block;

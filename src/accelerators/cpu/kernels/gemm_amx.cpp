@@ -289,23 +289,27 @@ class Ahead {
   std::array<int64_t, 2> counts_{}, gaps_{};
 };
 
-// The same for few columns, where reading the weights is all that takes time: eight rows side by side, four of either half, and
-// in each step four groups of eight lines between the instructions for tiles. On two cores of an Emerald Rapids, whose
-// neighbours use the same memory, a loop over tiles with two columns of tiles read 0.76 and 0.88 of what a plain loop reads, and
-// with rows one after the other, in bursts of 32 lines, 0.56 and 0.75 in turns with it.
+// The same for few columns, where reading the weights is all that takes time: pieces of a sliver, kFewSteps tiles along k, of
+// which each asks for the next one, eight rows side by side, four of either half, a line of each at a time between the
+// instructions for tiles. On two cores of an Emerald Rapids two columns of tiles took 155 ns for a step, 2 KiB of weights, where
+// reading them takes 143; with a whole sliver, 128 or 352 KiB, fetched ahead they took 160 and 179.
+constexpr int64_t kFewSteps = 8;
+
 class FewAhead {
  public:
-  static constexpr int kGroups = 4;  // in a step
+  static constexpr int kGroups = 4;  // for a step
 
-  explicit FewAhead(const Weights& weights) {
-    if (weights.bytes == 0) return;
-    lines_ = lines_left_ = divide_up(weights.bytes, kLine);
+  // For the piece that begins at tile `step`.
+  FewAhead(const Weights& weights, int64_t step) {
+    const int64_t begin = step * kLine;
+    if (weights.bytes <= begin) return;
+    lines_ = lines_left_ = std::min(divide_up(weights.bytes - begin, kLine), kFewSteps);
     rows_left_ = kRows;
     for (int i = 0; i < kStreams; ++i) {
       // Half a sliver may be missing, at the end of a part.
       const Weights::Half& half = weights.half[weights.half[1].count > 0 && i >= kStreams / 2 ? 1 : 0];
       const int64_t row = std::clamp<int64_t>(i % (kStreams / 2) * kRows, 0, half.count - 1);
-      at_[static_cast<size_t>(i)] = half.rows + row * half.stride;
+      at_[static_cast<size_t>(i)] = half.rows + row * half.stride + begin;
     }
     gaps_ = {weights.half[0].stride - lines_ * kLine, weights.half[1].stride - lines_ * kLine};
   }
@@ -368,22 +372,25 @@ void multiply_panel(const char* a0, const char* a1, int64_t stride0, int64_t str
   }
   Ahead ahead = shared_ahead;  // in registers
   for (int64_t step = 0; step < steps; ++step) {
-    U::template load<4>(a0, stride0);
     U::template load<6>(x, amx::kMostRowBytes);
+    U::template load<4>(a0, stride0);
     U::template multiply_bf16<0, 4, 6>();
-    U::template load<5>(a1, stride1);
-    U::template multiply_bf16<2, 5, 6>();
+    if constexpr (kColumns == 2) {
+      U::template load<6>(x + kTileBytes, amx::kMostRowBytes);
+      U::template multiply_bf16<1, 4, 6>();
+    }
+    if constexpr (kCopy) U::template store<4>(packed, amx::kMostRowBytes);
+    ahead.step();
+    U::template load<4>(a1, stride1);
+    if constexpr (kColumns == 2) {
+      U::template multiply_bf16<3, 4, 6>();
+      U::template load<6>(x, amx::kMostRowBytes);
+    }
+    U::template multiply_bf16<2, 4, 6>();
     if constexpr (kCopy) {
-      U::template store<4>(packed, amx::kMostRowBytes);
-      U::template store<5>(packed + kTileBytes, amx::kMostRowBytes);
+      U::template store<4>(packed + kTileBytes, amx::kMostRowBytes);
       packed += 2 * kTileBytes;
     }
-    if constexpr (kColumns == 2) {
-      U::template load<7>(x + kTileBytes, amx::kMostRowBytes);
-      U::template multiply_bf16<1, 4, 7>();
-    }
-    ahead.step();
-    if constexpr (kColumns == 2) U::template multiply_bf16<3, 5, 7>();
     a0 += a_step;
     a1 += a_step;
     x += kColumns * kTileBytes;
@@ -397,40 +404,66 @@ void multiply_panel(const char* a0, const char* a1, int64_t stride0, int64_t str
   }
 }
 
-// The same for all of k, one panel and a sliver whose tiles are loaded from where they lie.
+// The same for all of k, one panel and a sliver whose tiles are loaded from where they lie. Four tiles are in use at a time (see
+// the top of the file): with two columns of tiles, the halves take turns of a piece.
 template <class U, int kColumns>
 void multiply_few(const Weights& weights, const char* x, int64_t steps, char* sums, const Weights& next) {
-  U::template zero<0>();
-  U::template zero<1>();
-  U::template zero<2>();
-  U::template zero<3>();
-  FewAhead ahead(next);
+  constexpr int64_t kLine = amx::kMostRowBytes;
   const char *a0 = weights.half[0].rows, *a1 = weights.half[1].rows;
   const int64_t stride0 = weights.half[0].stride, stride1 = weights.half[1].stride;
-  for (int64_t step = 0; step < steps; ++step) {
-    U::template load<6>(x, amx::kMostRowBytes);
-    ahead.group();
-    U::template load<4>(a0, stride0);
-    U::template multiply_bf16<0, 4, 6>();
-    ahead.group();
-    if constexpr (kColumns == 2) {
-      U::template load<7>(x + kTileBytes, amx::kMostRowBytes);
-      U::template multiply_bf16<1, 4, 7>();
-    }
-    ahead.group();
-    U::template load<5>(a1, stride1);
-    U::template multiply_bf16<2, 5, 6>();
-    if constexpr (kColumns == 2) U::template multiply_bf16<3, 5, 7>();
-    ahead.group();
-    a0 += amx::kMostRowBytes;
-    a1 += amx::kMostRowBytes;
-    x += kColumns * kTileBytes;
+  if constexpr (kColumns == 1) {
+    U::template zero<0>();
+    U::template zero<1>();
   }
-  U::template store<0>(sums, amx::kMostRowBytes);
-  U::template store<2>(sums + 2 * kTileBytes, amx::kMostRowBytes);
-  if constexpr (kColumns == 2) {
-    U::template store<1>(sums + kTileBytes, amx::kMostRowBytes);
-    U::template store<3>(sums + 3 * kTileBytes, amx::kMostRowBytes);
+  for (int64_t begin = 0; begin < steps; begin += kFewSteps) {
+    const int64_t count = std::min(kFewSteps, steps - begin);
+    const bool last = begin + kFewSteps >= steps;
+    FewAhead ahead(last ? next : weights, last ? 0 : begin + kFewSteps);
+    if constexpr (kColumns == 1) {
+      for (int64_t step = 0; step < count; ++step, a0 += kLine, a1 += kLine, x += kTileBytes) {
+        U::template load<2>(x, kLine);
+        ahead.group();
+        U::template load<3>(a0, stride0);
+        U::template multiply_bf16<0, 3, 2>();
+        ahead.group();
+        ahead.group();
+        U::template load<3>(a1, stride1);
+        U::template multiply_bf16<1, 3, 2>();
+        ahead.group();
+      }
+    } else {
+      for (int half = 0; half < 2; ++half) {
+        const char* a = half == 0 ? a0 : a1;
+        const int64_t stride = half == 0 ? stride0 : stride1;
+        const char* of_x = x;
+        char* const to = sums + half * 2 * kTileBytes;
+        if (begin == 0) {
+          U::template zero<0>();
+          U::template zero<1>();
+        } else {
+          U::template load<0>(to, kLine);
+          U::template load<1>(to + kTileBytes, kLine);
+        }
+        for (int64_t step = 0; step < count; ++step, a += kLine, of_x += 2 * kTileBytes) {
+          U::template load<3>(a, stride);
+          ahead.group();
+          U::template load<2>(of_x, kLine);
+          U::template multiply_bf16<0, 3, 2>();
+          ahead.group();
+          U::template load<2>(of_x + kTileBytes, kLine);
+          U::template multiply_bf16<1, 3, 2>();
+        }
+        U::template store<0>(to, kLine);
+        U::template store<1>(to + kTileBytes, kLine);
+      }
+      a0 += count * kLine;
+      a1 += count * kLine;
+      x += count * 2 * kTileBytes;
+    }
+  }
+  if constexpr (kColumns == 1) {
+    U::template store<0>(sums, kLine);
+    U::template store<1>(sums + 2 * kTileBytes, kLine);
   }
 }
 
@@ -491,8 +524,11 @@ void share(const AmxPlan& plan, std::atomic<int64_t>& next_chunk, int index, int
     Chunk chunk, next;
     if (m0 == 0) {  // fetched while x is packed
       chunk = take();
-      FewAhead ahead(weights_at(plan, chunk, 0));
-      for (int64_t i = 0; i < FewAhead::kGroups * std::min(plan.stretch, plan.steps); ++i) ahead.group();
+      const Weights weights = weights_at(plan, chunk, 0);
+      for (int64_t step = 0; step < std::min(plan.stretch, plan.steps); step += kFewSteps) {
+        FewAhead ahead(weights, step);
+        for (int64_t i = 0; i < FewAhead::kGroups * kFewSteps; ++i) ahead.group();
+      }
     }
     AA_CPU_DISPATCH(pack_columns)(plan, m0, rows, index, count);
     pool.barrier(index);

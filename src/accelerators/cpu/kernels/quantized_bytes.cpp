@@ -232,8 +232,8 @@ HWY_INLINE void multiply_block(const uint8_t* w, int64_t w_stride, const int8_t*
   U::template multiply_i8_i8<0, 4, 6>();
   if constexpr (kWide) {
     U::template zero<1>();
-    U::template load<7>(x + kBytesTile, amx::kMostRowBytes);
-    U::template multiply_i8_i8<1, 4, 7>();
+    U::template load<6>(x + kBytesTile, amx::kMostRowBytes);
+    U::template multiply_i8_i8<1, 4, 6>();
   }
   U::template store<0>(sums, amx::kMostRowBytes);
   if constexpr (kWide) U::template store<1>(sums + kBytesSums, amx::kMostRowBytes);
@@ -272,7 +272,7 @@ void multiply_bytes_span_for(const BytesPlan& plan, int64_t begin, int64_t n, in
   std::array<amx::TileShape, amx::kTiles> shapes;
   shapes.fill({kBytesRows, amx::kMostRowBytes});
   shapes[4].row_bytes = kBytesGroup;
-  shapes[6].rows = shapes[7].rows = kBytesGroup / 4;
+  shapes[6].rows = kBytesGroup / 4;
   U::set_shapes(shapes);
   // The last 16 rows of weights may begin before `begin`: there is room for their results.
   const int64_t stride = kBytesRows + (n + kBytesRows - 1) / kBytesRows * kBytesRows;

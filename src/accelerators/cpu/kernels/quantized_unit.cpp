@@ -455,38 +455,34 @@ HWY_INLINE void multiply_steps(const uint16_t* w, const uint16_t* x, int64_t ste
                                float* sums, Between between) {
   for (int64_t m = 0; m < rows; m += kPair, x += kSteps * 2 * kTile, sums += 4 * kSums) {
     const bool both = rows - m > kTileRows;
-    if (first) {
-      U::template zero<0>();
-      U::template zero<1>();
-      U::template zero<2>();
-      U::template zero<3>();
-    } else {
+    U::template zero<0>();
+    U::template zero<1>();
+    U::template zero<2>();
+    U::template zero<3>();
+    if (!first) {
       U::template load<0>(sums, kUnitRowBytes);
       U::template load<1>(sums + kSums, kUnitRowBytes);
-      U::template load<2>(sums + 2 * kSums, kUnitRowBytes);
-      U::template load<3>(sums + 3 * kSums, kUnitRowBytes);
+      if (both) {
+        U::template load<2>(sums + 2 * kSums, kUnitRowBytes);
+        U::template load<3>(sums + 3 * kSums, kUnitRowBytes);
+      }
     }
-    if (both) {
-      for (int64_t s = 0; s < steps; ++s) {
-        const uint16_t *of_w = w + s * 2 * kTile, *of_x = x + s * 2 * kTile;
-        U::template load<4>(of_w, kUnitRowBytes);
-        U::template load<5>(of_w + kTile, kUnitRowBytes);
-        U::template load<6>(of_x, kUnitRowBytes);
-        U::template load<7>(of_x + kTile, kUnitRowBytes);
-        U::template multiply_bf16<0, 4, 6>();
-        U::template multiply_bf16<1, 5, 6>();
-        U::template multiply_bf16<2, 4, 7>();
-        U::template multiply_bf16<3, 5, 7>();
+    // With few tiles in use, for the reason in gemm_amx.cpp.
+    for (int64_t s = 0; s < steps; ++s) {
+      const uint16_t *of_w = w + s * 2 * kTile, *of_x = x + s * 2 * kTile;
+      U::template load<4>(of_w, kUnitRowBytes);
+      U::template load<6>(of_x, kUnitRowBytes);
+      U::template multiply_bf16<0, 4, 6>();
+      if (both) {
+        U::template load<6>(of_x + kTile, kUnitRowBytes);
+        U::template multiply_bf16<2, 4, 6>();
       }
-    } else {
-      for (int64_t s = 0; s < steps; ++s) {
-        const uint16_t *of_w = w + s * 2 * kTile, *of_x = x + s * 2 * kTile;
-        U::template load<4>(of_w, kUnitRowBytes);
-        U::template load<5>(of_w + kTile, kUnitRowBytes);
+      U::template load<4>(of_w + kTile, kUnitRowBytes);
+      if (both) {
+        U::template multiply_bf16<3, 4, 6>();
         U::template load<6>(of_x, kUnitRowBytes);
-        U::template multiply_bf16<0, 4, 6>();
-        U::template multiply_bf16<1, 5, 6>();
       }
+      U::template multiply_bf16<1, 4, 6>();
     }
     U::template store<0>(sums, kUnitRowBytes);
     U::template store<1>(sums + kSums, kUnitRowBytes);

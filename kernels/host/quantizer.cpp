@@ -64,22 +64,35 @@ AA_INLINE Vec scaled(Vec x, const Scale& s) {
 }
 AA_INLINE Vec limit(Vec integer, const Scale& s) { return min(max(integer, Vec(s.low)), Vec(s.high)); }
 
+// Where integers are written to; past the caches only what Writer::lines() returned.
+struct Target {
+  int8_t* data;
+  bool past_caches;
+};
+
 // Stores integer(i) for the vectors that begin at element i of n, a multiple of the width of a vector.
 template <int64_t kSize, class Integer>
-AA_INLINE void store_all(int8_t* out, int64_t n, Ahead ahead, const Integer& integer) {
+AA_INLINE void store_all(Target out, int64_t n, Ahead ahead, const Integer& integer) {
   constexpr int64_t w = Vec::width;
   int64_t i = 0;
   for (; i + 4 * w <= n; i += 4 * w) {
     ahead.fetch<4 * w * kSize>(i * kSize);
-    store_integers(out + i, integer(i), integer(i + w), integer(i + 2 * w), integer(i + 3 * w));
+    const Vec a = integer(i), b = integer(i + w), c = integer(i + 2 * w), d = integer(i + 3 * w);
+#if AA_VECTOR_AVX512
+    if (out.past_caches) {
+      stream_integers(out.data + i, a, b, c, d);
+      continue;
+    }
+#endif
+    store_integers(out.data + i, a, b, c, d);
   }
-  for (; i < n; i += w) store_integers(out + i, integer(i));
+  for (; i < n; i += w) store_integers(out.data + i, integer(i));
 }
 
 // Quantizes elements where they lie. n is a multiple of the width of a vector. `words` is null for rounding to nearest.
 template <class T>
 AA_ONCE void quantize_block(const T* x, int64_t n, const Scale& shared, const uint32_t* words, Ahead ahead,
-                            int8_t* out) {
+                            Target out) {
   constexpr int64_t kSize = sizeof(T);
   const Scale s = shared;  // in registers, which no store can change
   const bool symmetric = s.low == -s.high;
@@ -115,9 +128,10 @@ AA_ONCE void dequantize_block(const int8_t* values, int64_t n, const Scale& s, f
   }
 }
 
-// Two values a byte, the first in the upper half.
-AA_ONCE void pack(const int8_t* values, int64_t n, uint8_t* out) {
+// Two values a byte, the first in the upper half. past_caches: `out` is what Writer::lines() returned.
+AA_ONCE void pack(const int8_t* values, int64_t n, uint8_t* out, bool past_caches) {
   int64_t i = 0;
+  static_cast<void>(past_caches);
 #if AA_VECTOR_AVX512
   // Pairs in words of 16 bits: the first value in the lower byte.
   const auto bytes = [&](int64_t at) {
@@ -127,7 +141,12 @@ AA_ONCE void pack(const int8_t* values, int64_t n, uint8_t* out) {
   };
   for (; i + 64 <= n / 2; i += 64) {
     const __m512i both = _mm512_packus_epi16(bytes(2 * i), bytes(2 * i + 64));
-    _mm512_storeu_si512(out + i, _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), both));
+    const __m512i line = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), both);
+    if (past_caches) {
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(out + i), line);
+    } else {
+      _mm512_storeu_si512(out + i, line);
+    }
   }
 #endif
   for (; i < n / 2; ++i) {
@@ -278,21 +297,27 @@ struct Job {
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = smaller(kBlock, end - i);
       const Ahead here = ahead.behind((i - begin) * bytes_of(source.dtype));
+      Target to{integers, false};
       if (s.finite && source.lies_dense()) {
-        with_elements(source.x, source.dtype, i, n, buffer, [&](const auto* x) {
-          quantize_block(x, padded(n), s, draw(random, i, n, words), here, integers);
-        });
+        if (bits == 8) {
+          if (uint8_t* const lines = out.lines(n)) to = {reinterpret_cast<int8_t*>(lines), true};
+        }
+        with_elements(source.x, source.dtype, i, n, buffer,
+                      [&](const auto* x) { quantize_block(x, padded(n), s, draw(random, i, n, words), here, to); });
       } else if (s.finite) {
         const float* x = source(i, n, buffer);
-        quantize_block(x, padded(n), s, draw(random, i, n, words), here, integers);
+        quantize_block(x, padded(n), s, draw(random, i, n, words), here, to);
         if (source.error.data) source.error.update(x, integers, s, i, n);
       } else {
         __builtin_memset(integers, 0, static_cast<size_t>(padded(n)));
       }
+      if (to.past_caches) continue;
       if (bits == 8) {
         out.put(integers, n);
+      } else if (uint8_t* const lines = out.lines(n / 2)) {
+        pack(integers, n, lines, true);
       } else {
-        pack(integers, n, packed);
+        pack(integers, n, packed, false);
         out.put(packed, n / 2);
       }
     }

@@ -4,6 +4,7 @@
 
 #include "accelerators/cpu/kernels/attention_matrix.h"
 #include "accelerators/cpu/kernels/attention_plan.h"
+#include "accelerators/cpu/kernels/attention_token.h"
 #include "ops/op_test_support.h"
 
 namespace anyaccel::cpu::testing {
@@ -562,6 +563,49 @@ TEST(CpuAttention, PromptsOnTheMatrixUnit) {
         run_tiles(same, params, i % 4 == 0, run_attention_matrix);
         EXPECT_TRUE(same.tensors[0].same_bytes(found.tensors[0])) << "the unit and its software version differ";
       });
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
+// The same for one new token. Without AVX512_BF16 nothing is rounded, and the unit is not used.
+TEST(CpuAttention, ATokenOnTheMatrixUnit) {
+  if (anyaccel::testing::device_under_test()) GTEST_SKIP() << "this is a kernel of the host";
+  if (isa() < Isa::Avx512 || !cpu_features().avx512_bf16) GTEST_SKIP() << "AVX512_BF16 is not there or not to be used";
+  for_each_seed([](Random& random) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < 24; ++i) {
+      const int64_t size = random.pick<int64_t>({32, 64, 96, 128, 256}), first = random.integer(63, 700);
+      aa_attention_params params =
+          params_of(size, random.chance(0.3) ? static_cast<int32_t>(random.integer(64, 400)) : 0);
+      if (i % 5 == 4) params.scale = -params.scale;
+      OpCase c = matrix_case(random, params, 1, 1 + i % 8, size, first);
+      if (random.chance(0.2)) add_of_heads(random, c);
+      const int64_t slots = c.tensors[2].shape()[2];
+      const int kind = i % 6;
+      c.tensors[2].fill([&](int64_t e) {
+        const int64_t j = e / size % slots;
+        if (j > first) return infinity - infinity;  // the token does not see it
+        if (kind == 1 && e % size == 0 && j % 3 == 1) return -infinity;
+        return random.normal(kind == 2 ? 300 : 1);  // one slot has nearly all weight
+      });
+      c.tensors[1].fill([&](int64_t e) { return e % size == 0 ? 1.0 : random.normal(); });
+      c.tensors[3].fill([&](int64_t e) {
+        const int64_t j = e / size % slots;
+        if (j > first) return infinity;
+        if (kind == 4 && j == first - 2) return e % 5 == 0 ? infinity : e % 7 == 0 ? -infinity : 1.0;
+        return kind == 3 ? 0.703125 : random.normal();
+      });
+      SCOPED_TRACE(c.text() + " kind " + std::to_string(kind) + ", window " + std::to_string(params.window));
+      OpCase found = c;
+      run_tiles(found, params, false, run_attention_token_emulated);
+      EXPECT_TRUE(found.tensors[0].untouched());
+      expect_within(found, c, params);
+      if (isa() == Isa::Amx) {
+        OpCase same = c;
+        run_tiles(same, params, false, run_attention_token);
+        EXPECT_TRUE(same.tensors[0].same_bytes(found.tensors[0])) << "the unit and its software version differ";
+      }
       if (::testing::Test::HasFatalFailure()) return;
     }
   });

@@ -45,8 +45,6 @@ constexpr int64_t kTileItems = kSide * kDepth;     // elements of bf16 in a tile
 constexpr int64_t kMatrixSlots = kAttentionBlock;  // slots of a block
 constexpr int64_t kPieces = kMatrixSlots / kDepth;
 constexpr int64_t kStageFloats = kMatrixSlots * kSide;
-// By how much scores, in units of log2(e), may be above the maximum that weights are relative to.
-constexpr float kMaximumLag = 8.0f;
 
 // A group of kSide rows of the tile; the last group's rows past the tile's repeat its last one.
 struct QueryGroup {
@@ -104,30 +102,6 @@ HWY_INLINE bool transpose_values(const uint16_t* rows, int64_t stride, int64_t c
     }
   }
   return finite;
-#endif
-}
-
-// 2^x, x <= 127, to be rounded to bf16 by cutting off the lower half of its bits: the 2^-8 of the mantissa that a cut needs are
-// added. The relative error of the power is below 3e-6; that of what is left, below 2^-8 + 3e-6. Below -127 it is 0 or, for the
-// processor's products of bf16, as good as 0.
-HWY_INLINE FloatVec power_to_cut(FloatVec x) {
-#if HWY_TARGET == HWY_AVX3
-  const FloatVec f{_mm512_reduce_ps(x.raw, 0x09)};  // x - floor(x), and 0 for -infinity
-#else
-  x = at_least(-127.0f, x);
-  const auto whole = hn::Floor(x);
-  const auto f = hn::Sub(x, whole);
-#endif
-  // Minimax polynomial of 2^f on [0, 1], and 2^-8.
-  auto p = hn::Set(kFloats, 0.0135341679f);
-  p = hn::MulAdd(p, f, hn::Set(kFloats, 0.0520114606f));
-  p = hn::MulAdd(p, f, hn::Set(kFloats, 0.241442757f));
-  p = hn::MulAdd(p, f, hn::Set(kFloats, 0.693003834f));
-  p = hn::MulAdd(p, f, hn::Set(kFloats, 1.00000259f + 0x1p-8f));
-#if HWY_TARGET == HWY_AVX3
-  return FloatVec{_mm512_scalef_ps(p.raw, x.raw)};
-#else
-  return hn::BitCast(kFloats, hn::Add(hn::BitCast(kInts, p), hn::ShiftLeft<23>(hn::ConvertTo(kInts, whole))));
 #endif
 }
 

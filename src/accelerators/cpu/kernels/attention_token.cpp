@@ -6,11 +6,14 @@
 // sequential streams are in flight, and lines are prefetched at two distances.
 //
 // With AVX512_BF16, bf16 is multiplied as it is (attention_pairs-inl.h): keys with queries that are whole bf16 numbers, which is
-// exact; and where the result is bf16 too, rounded queries with keys and rounded weights with values, as the op allows.
+// exact; and where the result is bf16 too, rounded queries with keys and rounded weights with values, as the op allows. The last is
+// done on the matrix unit where there is one (attention_unit-inl.h).
 #include "accelerators/cpu/kernels/attention_token.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <functional>
 #include <type_traits>
 
 #include "accelerators/cpu/kernels/rows.h"
@@ -28,6 +31,7 @@
 #include "accelerators/cpu/kernels/attention_pairs-inl.h"
 #include "accelerators/cpu/kernels/attention_rows-inl.h"
 #include "accelerators/cpu/kernels/attention_softmax-inl.h"
+#include "accelerators/cpu/kernels/attention_unit-inl.h"
 #include "accelerators/cpu/kernels/cache_blocks-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 
@@ -296,7 +300,7 @@ class TokenRunner {
         rows_(call.group),
         padded_rows_((rows_ + kMostRows - 1) / kMostRows * kMostRows),
         size_(call.head_size) {
-    float* p = scratch<float>(Scratch::Tile, static_cast<size_t>(padded_rows_ * (4 * size_ + kSlots + kLanes + 2)));
+    float* p = scratch<float>(Scratch::Tile, static_cast<size_t>(padded_rows_ * (5 * size_ + 2 * kSlots + kLanes + 2)));
     const auto take = [&](int64_t floats) {
       float* part = p;
       p += floats;
@@ -306,6 +310,8 @@ class TokenRunner {
     spread_ = take(padded_rows_ * 2 * size_);
     sums_ = take(padded_rows_ * size_);
     scores_ = take(padded_rows_ * kSlots);
+    unit_sums_ = take(padded_rows_ * size_);
+    unit_weights_ = take(padded_rows_ * kSlots);
     total_ = take(padded_rows_ * kLanes);
     maximum_ = take(padded_rows_);
     correction_ = take(padded_rows_);
@@ -327,8 +333,17 @@ class TokenRunner {
     for (int64_t block = tile_.begin + rows * kStreams; block < tile_.end; block += kSlots) {
       run_block(block, std::min(kSlots, tile_.end - block), 1, kStreams);
     }
-    finish();
+    const auto dtype = static_cast<DType>(call_.v->dtype);
+    finish(paired_values_ ? SumOrder::InFours : dtype == DType::BF16 ? SumOrder::EvenThenOdd : SumOrder::Elements);
   }
+
+#if HWY_TARGET == HWY_AVX3
+  // The same on the matrix unit, if it takes the tile.
+  template <class Unit>
+  void run_by_unit() {
+    if (!fits_unit() || !run_on_unit<Unit>()) run();
+  }
+#endif
 
  private:
   void run_block(int64_t first, int64_t slots, int64_t stream_step, int64_t step) {
@@ -374,13 +389,18 @@ class TokenRunner {
     }
   }
 
-  void prepare() {
+  // What the tile adds up, and the queries as floats.
+  void begin() {
     std::fill(sums_, sums_ + padded_rows_ * size_, 0.0f);
     std::fill(total_, total_ + rows_ * kLanes, 0.0f);
     std::fill(maximum_, maximum_ + rows_, kMinusInfinity);
     std::fill(correction_, correction_ + padded_rows_, 0.0f);
     for (int64_t m = 0; m < rows_; ++m) read_row(head_row(*call_.q, m), 0, size_, q_ + m * size_);
     std::fill(q_ + rows_ * size_, q_ + padded_rows_ * size_, 0.0f);
+  }
+
+  void prepare() {
+    begin();
     const auto key_dtype = static_cast<DType>(call_.k->dtype);
 #if HWY_TARGET == HWY_AVX3
     if (key_dtype == DType::BF16 && cpu_features().avx512_bf16) {
@@ -408,6 +428,39 @@ class TokenRunner {
       low = hn::Or(low, hn::BitCast(kUints, hn::LoadU(kFloats, q_ + i)));
     }
     return hn::AllTrue(kUints, hn::Eq(hn::And(low, hn::Set(kUints, 0xffffu)), hn::Zero(kUints)));
+  }
+
+  // Whether run_on_unit() computes what the pairs would. It has no use for fewer slots than one of its blocks.
+  bool fits_unit() const {
+    const auto is_dense = [&](const aa_tensor& t) { return t.dtype == AA_DTYPE_BF16 && t.strides[2] == size_; };
+    return is_dense(*call_.k) && is_dense(*call_.v) && call_.out->dtype == AA_DTYPE_BF16 && rows_ <= kMostUnitHeads &&
+           tile_.end - tile_.begin >= kMostUnitSlots && call_.softcap == 0 && call_.slopes->dtype == AA_DTYPE_NONE;
+  }
+
+  // Returns false, and leaves the result to the pairs, if something is not finite.
+  template <class Unit>
+  bool run_on_unit() {
+    const int64_t slots = tile_.end - tile_.begin;
+    const BlockRows keys = rows_of(*call_.k, tile_.begin, slots, 1, 1);
+    const BlockRows values = rows_of(*call_.v, tile_.begin, slots, 1, 1);
+    for (int64_t at = 0; at < kMostUnitSlots * 2 * size_ / 2; at += 64) {
+      __builtin_prefetch(keys.first + at, 0, 3);
+      __builtin_prefetch(values.first + at, 0, 3);
+    }
+    begin();
+    // Of a negative factor, the sign goes to the queries: the largest score has the largest weight then.
+    const float factor = score_factor(call_.scale, 0);
+    if (factor < 0) std::transform(q_, q_ + rows_ * size_, q_, std::negate<>());
+    for (int64_t m = 0; m < padded_rows_; ++m) round_to_bf16(q_ + m * size_, size_);
+    const UnitMemory memory{reinterpret_cast<uint16_t*>(spread_), scores_, reinterpret_cast<uint32_t*>(unit_weights_),
+                            unit_sums_};
+    UnitAttention<Unit> attention(memory, reinterpret_cast<const char*>(q_), 4 * size_, rows_, size_);
+    attention.run(keys.first, values.first, slots, std::fabs(factor));
+    for (int64_t m = 0; m < rows_; ++m) {
+      if (!attention.take(m, maximum_[m], total_[m * kLanes], sums_ + m * size_)) return false;
+    }
+    finish(SumOrder::EvenThenOdd);
+    return true;
   }
 
   HWY_INLINE void score_paired(BlockRows keys) {
@@ -465,13 +518,9 @@ class TokenRunner {
     });
   }
 
-  void finish() {
+  void finish(SumOrder order) {
     float* sums = scratch<float>(Scratch::Row0, static_cast<size_t>(size_));
-    const auto dtype = static_cast<DType>(call_.v->dtype);
-    const SumOrder order = paired_values_         ? SumOrder::InFours
-                           : dtype == DType::BF16 ? SumOrder::EvenThenOdd
-                                                  : SumOrder::Elements;
-    const float unit = dtype == DType::F8E4M3 ? kUnit<E4m3Type> : 1.0f;
+    const float unit = call_.v->dtype == AA_DTYPE_F8_E4M3 ? kUnit<E4m3Type> : 1.0f;
     for (int64_t m = 0; m < rows_; ++m) {
       const float* from = sums_ + m * size_;
       float* to = tile_.partial ? tile_.partial + m * partial_row_floats(size_) : sums;
@@ -491,20 +540,34 @@ class TokenRunner {
   const AttentionCall& call_;
   const AttentionTile& tile_;
   int64_t rows_, padded_rows_, size_;
-  float* q_;           // [rows][size], in the order of the keys
-  float* spread_;      // paired: those of each group of rows, see spread_pairs
-  float* sums_;        // [rows][size], in a SumOrder
-  float* scores_;      // [rows][kSlots], and the weights that they become; paired: bf16, at the beginning of each row
-  float* total_;       // [rows][kLanes]: partial sums of the weights
-  float* maximum_;     // [rows]
-  float* correction_;  // [rows]
+  float* q_;             // [rows][size], in the order of the keys
+  float* spread_;        // paired: those of each group of rows, see spread_pairs
+  float* sums_;          // [rows][size], in a SumOrder
+  float* scores_;        // [rows][kSlots], and the weights that they become; paired: bf16, at the beginning of each row
+  float* unit_sums_;     // see UnitMemory
+  float* unit_weights_;  // the same
+  float* total_;         // [rows][kLanes]: partial sums of the weights
+  float* maximum_;       // [rows]
+  float* correction_;    // [rows]
   bool paired_keys_ = false, paired_values_ = false;
 };
 
-void run_token(const AttentionCall& call, const AttentionTile& tile) { TokenRunner(call, tile).run(); }
+void run_token(const AttentionCall& call, const AttentionTile& tile) {
+#if HWY_TARGET == HWY_AVX3
+  if (isa() == Isa::Amx) return TokenRunner(call, tile).run_by_unit<amx::Unit>();
+#endif
+  TokenRunner(call, tile).run();
+}
+void run_token_emulated(const AttentionCall& call, const AttentionTile& tile) {
+#if HWY_TARGET == HWY_AVX3
+  if (cpu_features().avx512_bf16) return TokenRunner(call, tile).run_by_unit<amx::EmulatedUnit>();
+#endif
+  TokenRunner(call, tile).run();
+}
 
 #else
 void run_token(const AttentionCall& call, const AttentionTile& tile) { run_attention_tile(call, tile); }
+void run_token_emulated(const AttentionCall& call, const AttentionTile& tile) { run_attention_tile(call, tile); }
 #endif
 
 }  // namespace anyaccel::cpu::HWY_NAMESPACE
@@ -514,6 +577,7 @@ HWY_AFTER_NAMESPACE();
 namespace anyaccel::cpu {
 
 AA_CPU_EXPORT(run_token);
+AA_CPU_EXPORT(run_token_emulated);
 
 bool takes_attention_token(const AttentionCall& call) {
   const bool dense = call.k->strides[3] == 1 && call.v->strides[3] == 1;
@@ -522,6 +586,9 @@ bool takes_attention_token(const AttentionCall& call) {
 
 void run_attention_token(const AttentionCall& call, const AttentionTile& tile) {
   AA_CPU_DISPATCH(run_token)(call, tile);
+}
+void run_attention_token_emulated(const AttentionCall& call, const AttentionTile& tile) {
+  AA_CPU_DISPATCH(run_token_emulated)(call, tile);
 }
 
 }  // namespace anyaccel::cpu

@@ -64,22 +64,23 @@ TEST(Rendezvous, AJobOfOneOpensNoPort) {
   job.leave();
 }
 
+// The time limit is longer than a busy machine takes to start a thread.
 TEST(Rendezvous, NamesWhoHasNotCome) {
   const int port = free_port();
   const std::vector<std::string> errors =
-      run_ranks(2, [&](int place) { const Job job(job_options(place == 0 ? 0 : 2, 4, port, milliseconds(400))); });
-  for (const std::string& error : errors) EXPECT_HAS(error, "2 of 4 ranks came within 0.4 s; missing: 1, 3");
+      run_ranks(2, [&](int place) { const Job job(job_options(place == 0 ? 0 : 2, 4, port, milliseconds(1500))); });
+  for (const std::string& error : errors) EXPECT_HAS(error, "2 of 4 ranks came within 1.5 s; missing: 1, 3");
 }
 
 TEST(Rendezvous, NamesTheHostsOfThoseWhoHaveNotCome) {
   const int port = free_port();
   const std::vector<std::string> errors = run_ranks(2, [&](int place) {
-    JobOptions options = job_options(place == 0 ? 0 : 2, 6, port, milliseconds(400));
+    JobOptions options = job_options(place == 0 ? 0 : 2, 6, port, milliseconds(1500));
     options.place.hosts = {"node1", "node1", "node2", "node2", "node3", "node3"};
     const Job job(options);
   });
   for (const std::string& error : errors) {
-    EXPECT_HAS(error, "2 of 6 ranks came within 0.4 s; missing: 1 on node1; 3 on node2; 4, 5 on node3.");
+    EXPECT_HAS(error, "2 of 6 ranks came within 1.5 s; missing: 1 on node1; 3 on node2; 4, 5 on node3.");
     EXPECT_HAS(error, "--join_timeout");
   }
 }

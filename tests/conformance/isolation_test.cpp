@@ -39,6 +39,9 @@ std::map<std::string, conformance::CaseResult> run(const aa_driver& driver, cons
   return results;
 }
 
+// Seconds: longer than a case that does not hang takes under a sanitizer beside other tests.
+constexpr int busy_machine = 5;
+
 bool has(const conformance::CaseResult& result, const char* text) {
   return result.message.find(text) != std::string::npos;
 }
@@ -70,10 +73,10 @@ TEST(Isolation, AHangIsOneCasesFailure) {
   driver.fill_async = [](auto...) -> aa_status* {
     for (;;) pause();
   };
-  const auto results = run(driver, "fills.every_pattern,copies.there_and_back", 1);
+  const auto results = run(driver, "fills.every_pattern,copies.there_and_back", busy_machine);
   const auto& hung = results.at("fills.every_pattern");
   EXPECT_EQ(hung.outcome, Outcome::fail);
-  EXPECT_TRUE(has(hung, "did not end within 1 s and was killed while the case ran")) << hung.message;
+  EXPECT_TRUE(has(hung, "did not end within 5 s and was killed while the case ran")) << hung.message;
   EXPECT_EQ(results.at("copies.there_and_back").outcome, Outcome::pass);
 }
 
@@ -104,7 +107,7 @@ TEST(Isolation, AHangInClosingIsToldOnce) {
   driver.shutdown = [](auto...) -> aa_status* {
     for (;;) pause();
   };
-  const auto results = run(driver, "copies.", 1);
+  const auto results = run(driver, "copies.", busy_machine);
   for (const auto& [name, result] : results) {
     if (result.group == "copies") {
       EXPECT_EQ(result.outcome, Outcome::pass) << name;

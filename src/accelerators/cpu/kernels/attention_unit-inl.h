@@ -34,6 +34,8 @@ constexpr int64_t kMostUnitHeads = 8;
 // Slots of a block with 4 heads, half of which are one with 8: as many as give 16 vectors of weights.
 constexpr int64_t kMostUnitSlots = 64;
 constexpr int64_t kUnitSide = 16;
+// Elements of a row from which on 4 heads count as 8: of longer blocks, this one and the next would not fit into the first level cache.
+constexpr int64_t kLongRow = 128;
 
 // Working memory of the calling thread, aligned to lines.
 struct UnitMemory {
@@ -49,7 +51,7 @@ class UnitAttention {
   // Rows of `size` elements, a multiple of 32, one after the other. `q`: bf16 rows of `heads` query heads, `stride` bytes apart, and of
   // zeros up to kMostUnitHeads.
   UnitAttention(const UnitMemory& memory, const char* q, int64_t stride, int64_t heads, int64_t size)
-      : memory_(memory), heads_(heads > 4 ? 8 : 4), size_(size), row_(2 * size) {
+      : memory_(memory), heads_(heads > 4 || size >= kLongRow ? 8 : 4), size_(size), row_(2 * size) {
     for (int64_t i = 0; i < size / 2; ++i) {
       for (int64_t h = 0; h < heads_; ++h) std::memcpy(memory_.q + (i * heads_ + h) * 2, q + h * stride + 4 * i, 4);
     }

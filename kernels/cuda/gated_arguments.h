@@ -6,6 +6,8 @@
 #define AA_GATED_THREADS 256
 // Neighbouring columns that a thread does at once.
 #define AA_GATED_WIDTH 8
+// Neighbouring rows that a thread of gated_combine_bf16 does at once.
+#define AA_GATED_ROWS 2
 
 typedef struct aa_gated {
   aa_i64 rows;

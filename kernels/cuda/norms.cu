@@ -26,7 +26,6 @@ AA_FN void norm_row(AA_OUT(void) out, aa_norm_rows a, AA_IN(void) x, AA_IN(void)
   const aa_i32 warps = a.threads / 32;
   const float per_element = 1.0f / (float)a.size;
   float v[AA_NORM_CHUNKS][AA_VECTOR];
-  float sum = 0.0f;
   AA_PRAGMA_UNROLL for (aa_i32 c = 0; c < AA_NORM_CHUNKS; ++c) {
     const aa_i64 i = (aa_i64)(c * a.threads + id) * AA_VECTOR;
     AA_PRAGMA_UNROLL for (aa_i32 j = 0; j < AA_VECTOR; ++j) v[c][j] = 0.0f;
@@ -40,6 +39,10 @@ AA_FN void norm_row(AA_OUT(void) out, aa_norm_rows a, AA_IN(void) x, AA_IN(void)
         aa_store8(residual, a.residual_dtype, row * a.residual_row + i, v[c]);
       }
     }
+  }
+  // Apart from the loads, so that all of them are on their way at once.
+  float sum = 0.0f;
+  AA_PRAGMA_UNROLL for (aa_i32 c = 0; c < AA_NORM_CHUNKS; ++c) {
     AA_PRAGMA_UNROLL for (aa_i32 j = 0; j < AA_VECTOR; ++j) sum += a.centred ? v[c][j] : v[c][j] * v[c][j];
   }
   sum = block_sum(sum, scratch, AA_WARP, AA_LANE, warps);

@@ -1,5 +1,6 @@
-// "rope", "cache_write" and "quantized_cache_write" of anyaccel/abi/ops.h, which overlap with the kernels before and after them. For
-// a few tokens their own work takes less time than a launch that waits for its predecessor; for many, memory is what counts.
+// "rope", "cache_write" and "quantized_cache_write" of anyaccel/abi/ops.h, and the end of "norm_qkv_rope", which overlap with the
+// kernels before and after them. For a few tokens their own work takes less time than a launch that waits for its predecessor; for
+// many, memory is what counts.
 #include "dialect.h"
 #include "warp.h"
 
@@ -138,6 +139,94 @@ AA_TUNED_KERNEL(cache_write_rows, AA_WRITE_THREADS, 2)
   }
 }
 AA_REGISTER_TUNED(cache_write_rows, AA_WRITE_THREADS)
+
+AA_FN void aa_turn_pairs(float* first, float* second, aa_u32x4 a, aa_u32x4 b, const float* c, const float* s) {
+  float u[AA_VECTOR], v[AA_VECTOR];
+  aa_split_bf16(u, a);
+  aa_split_bf16(v, b);
+  AA_PRAGMA_UNROLL for (aa_i32 j = 0; j < AA_VECTOR; ++j) {
+    first[j] = aa_fma(u[j], c[j], -(v[j] * s[j]));
+    second[j] = aa_fma(v[j], c[j], u[j] * s[j]);
+  }
+}
+
+// Turns the products q, k and v [T,H*D] of a prompt, in bf16, and writes them to q [T,Hq,D] and caches in bf16: rope_rows and
+// cache_write_rows at once. A block has AA_WRITE_TOKENS tokens: their keys and values, and in a second half of the grid their
+// queries. A thread has 8 pairs of a token, and of each head or of every n-th one.
+AA_TUNED_KERNEL(rope_cache_rows, AA_WRITE_THREADS, 4)
+(AA_OUT(void) q, aa_head_slots q_at, AA_OUT(void) k_cache, aa_head_slots k_slots, AA_OUT(void) v_cache,
+ aa_head_slots v_slots, AA_IN(void) q_rows, AA_IN(void) k_rows, AA_IN(void) v_rows, AA_IN(float) cosines,
+ AA_IN(float) sines, AA_IN(aa_i32) sequence, AA_IN(aa_i32) positions, aa_qkv_rows a) {
+  AA_LOCAL_ARRAY(aa_i32, again, AA_WRITE_TOKENS);  // whether a later token has the same slot
+  aa_grid_launch_next();
+  aa_grid_wait();
+  const aa_i32 half = (a.tokens + AA_WRITE_TOKENS - 1) / AA_WRITE_TOKENS, group = (aa_i32)AA_GROUP_ID(0);
+  const bool of_q = group >= half;
+  const aa_i32 t0 = (of_q ? group - half : group) * AA_WRITE_TOKENS, id = AA_LOCAL_ID;
+  const aa_i32 width = AA_WRITE_THREADS / AA_WRITE_TOKENS, n = id / width, t = t0 + n;
+  const aa_i32 chunks = a.size / AA_VECTOR, step = width / chunks;  // heads that a token's threads have at once
+  const aa_i32 r = (id % width) % chunks * AA_VECTOR, head0 = (id % width) / chunks;
+  const bool works = t < a.tokens && head0 < step;
+  bool written = works;
+  if (!of_q) {
+    if (id < AA_WRITE_TOKENS) again[id] = 0;
+    aa_i32 b[AA_WRITE_TOKENS], slot[AA_WRITE_TOKENS];
+    AA_PRAGMA_UNROLL for (aa_i32 m = 0; m < AA_WRITE_TOKENS; ++m) {
+      b[m] = t0 + m < a.tokens ? sequence[(t0 + m) * a.sequence_step] : -1;
+      slot[m] = t0 + m < a.tokens ? positions[(t0 + m) * a.position_step] : -1;
+    }
+    AA_BARRIER();
+    aa_u32 hits = 0;  // in a register, so that the loads of several rounds are on their way at once
+    for (aa_i32 later = t0 + 1 + id; later < a.tokens; later += AA_WRITE_THREADS) {
+      const aa_i32 later_b = sequence[later * a.sequence_step], later_slot = positions[later * a.position_step];
+      AA_PRAGMA_UNROLL for (aa_i32 m = 0; m < AA_WRITE_TOKENS; ++m) {
+        hits |= (aa_u32)((later > t0 + m) & (later_b == b[m]) & (later_slot == slot[m])) << m;
+      }
+    }
+    AA_PRAGMA_UNROLL for (aa_i32 m = 0; m < AA_WRITE_TOKENS; ++m) {
+      if (hits & (1u << m)) again[m] = 1;
+    }
+    AA_BARRIER();
+    written = works && again[n] == 0;
+  }
+  if (!written) return;
+  float c[AA_VECTOR], s[AA_VECTOR], first[AA_VECTOR], second[AA_VECTOR];
+  aa_load8(c, cosines, AA_F32, t * a.cos_row + r);
+  aa_load8(s, sines, AA_F32, t * a.sin_row + r);
+  if (of_q) {
+    // Two heads at once, so that more loads are on their way.
+    AA_PRAGMA_NO_UNROLL for (aa_i32 head = head0; head < a.q_heads; head += 2 * step) {
+      const bool two = head + step < a.q_heads;
+      const aa_i64 from = t * a.q_row + head * (2 * a.size) + r, to = t * q_at.outer + head * q_at.head + r;
+      const aa_i64 from_next = two ? from + step * (2 * a.size) : from, to_next = to + step * q_at.head;
+      const aa_u32x4 u = aa_load16(q_rows, 2 * from), v = aa_load16(q_rows, 2 * (from + a.size));
+      const aa_u32x4 u_next = aa_load16(q_rows, 2 * from_next), v_next = aa_load16(q_rows, 2 * (from_next + a.size));
+      aa_turn_pairs(first, second, u, v, c, s);
+      aa_store8(q, q_at.dtype, to, first);
+      aa_store8(q, q_at.dtype, to + a.size, second);
+      if (!two) break;
+      aa_turn_pairs(first, second, u_next, v_next, c, s);
+      aa_store8(q, q_at.dtype, to_next, first);
+      aa_store8(q, q_at.dtype, to_next + a.size, second);
+    }
+    return;
+  }
+  const aa_i32 place = sequence[t * a.sequence_step], slot = positions[t * a.position_step];
+  if (place < 0 || place >= a.sequences || slot < 0 || slot >= a.slots) return;
+  const aa_i64 k_to = place * k_slots.outer + slot * k_slots.slot + r, v_to = place * v_slots.outer + slot * v_slots.slot + r;
+  AA_PRAGMA_NO_UNROLL for (aa_i32 head = head0; head < a.kv_heads; head += step) {
+    const aa_i64 from = head * (2 * a.size) + r;
+    const aa_u32x4 u = aa_load16(k_rows, 2 * (t * a.k_row + from)), v = aa_load16(k_rows, 2 * (t * a.k_row + from + a.size));
+    const aa_u32x4 low = aa_load16(v_rows, 2 * (t * a.v_row + from));
+    const aa_u32x4 high = aa_load16(v_rows, 2 * (t * a.v_row + from + a.size));
+    aa_turn_pairs(first, second, u, v, c, s);
+    aa_store8(k_cache, AA_BF16, k_to + head * k_slots.head, first);
+    aa_store8(k_cache, AA_BF16, k_to + head * k_slots.head + a.size, second);
+    aa_store16(v_cache, 2 * (v_to + head * v_slots.head), low);
+    aa_store16(v_cache, 2 * (v_to + head * v_slots.head + a.size), high);
+  }
+}
+AA_REGISTER_TUNED(rope_cache_rows, AA_WRITE_THREADS)
 
 // Writes k and v into caches [B,Hk,S,C] of AA_CACHE_Q8_0 (`blocks`: 34 bytes for 32 values) or AA_CACHE_F8_E4M3, as
 // cache_write_tuned does. A warp has a block of 32 values; blocks of keys, then those of values. k_slots and v_slots count bytes.

@@ -39,6 +39,24 @@ typedef struct aa_head_slots {
   aa_i32 reserved;
 } aa_head_slots;
 
+// What rope_cache_rows takes beside tensors. Strides in elements.
+typedef struct aa_qkv_rows {
+  aa_i64 q_row; /* from one token to the next, of products: heads are neighbours */
+  aa_i64 k_row;
+  aa_i64 v_row;
+  aa_i64 cos_row;
+  aa_i64 sin_row;
+  aa_i64 sequence_step;
+  aa_i64 position_step;
+  aa_i64 sequences;
+  aa_i64 slots;
+  aa_i32 tokens;
+  aa_i32 q_heads;
+  aa_i32 kv_heads;
+  aa_i32 size; /* of a head, in pairs: a multiple of 8, at most AA_QKV_SIZE */
+} aa_qkv_rows;
+#define AA_QKV_SIZE (AA_WRITE_THREADS / AA_WRITE_TOKENS * 8)
+
 #define AA_SAMPLE_THREADS 512
 #define AA_SAMPLE_BINS 2048
 // Elements that a block takes at least, and blocks that share a row at most.

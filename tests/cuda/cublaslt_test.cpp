@@ -276,6 +276,126 @@ TEST_F(CublasLtTest, GatedLinear) {
   EXPECT_EQ(child.calls("cublasLtMatmul"), 2 * 4 + 4);
 }
 
+// Many rows of a bf16 result: gate and up are rounded to bf16 before they are combined, unless something has to be added to them.
+TEST_F(CublasLtTest, GateAndUpOfPromptsAreRounded) {
+  const Simulated child = simulated(with(), [] {
+    Products p;
+    for (const int64_t rows : {255, 257}) {
+      for (const bool biased : {false, true}) {
+        const Products::Matrix x = p.make({rows, 256}, DType::BF16), gate = p.make({128, 256}, DType::BF16),
+                               up = p.make({128, 256}, DType::BF16), bias = p.make({128}, DType::F32);
+        const Tensor out = p.empty({rows, 128}, DType::BF16), absent;
+        p.ops().gated_linear(out, x.tensor, gate.tensor, up.tensor, ops::Activation::Silu,
+                             biased ? bias.tensor : absent);
+        const bool rounds = rows > 256 && !biased;
+        const auto rounded = [&](double v) {
+          return rounds ? static_cast<double>(bf16_to_float(float_to_bf16(static_cast<float>(v)))) : v;
+        };
+        std::vector<double> left = Products::product(x, gate), right = Products::product(x, up);
+        size_t twice = 0;
+        for (size_t i = 0; i < left.size(); ++i) {
+          if (biased) left[i] += bias.values[i % 128];
+          left[i] = rounded(left[i]);
+          left[i] = left[i] / (1 + std::exp(-left[i])) * rounded(right[i]);
+        }
+        const std::vector<double> found = out.to_vector<double>();
+        for (size_t i = 0; i < left.size(); ++i) {
+          const double once = std::fabs(found[i] - left[i]);
+          // Sums in fp32 and double may be rounded to different neighbours, which is seldom.
+          twice += once > 1e-3 + 0x1p-8 * std::fabs(left[i]);
+          ASSERT_LE(once, 1e-3 + 0x1p-6 * std::fabs(left[i])) << "element " << i << " of " << rows << " rows";
+        }
+        EXPECT_LE(twice, left.size() / 1000);
+      }
+    }
+    bool rounded = false;
+    for (const std::string& line : choice_lines()) {
+      rounded |= line.find("bfloat16 to bfloat16 batch 2 | m 512 n 128 k 256") != std::string::npos;
+    }
+    EXPECT_TRUE(rounded);
+  });
+  child.clean();
+}
+
+// The beginning of a layer of a prompt: queries, keys and values are rounded to bf16, turned, and rounded to what they are stored as.
+// Keys and values are one product where neither has a bias, wherever their weights lie.
+TEST_F(CublasLtTest, QueriesKeysAndValuesOfPrompts) {
+  const Simulated child = simulated(with(), [] {
+    Products p;
+    constexpr int64_t tokens = 258, hidden = 40, heads = 3, size = 16, half = size / 2, slots = 300;
+    const auto round = [](double v) {
+      return static_cast<double>(bf16_to_float(float_to_bf16(static_cast<float>(v))));
+    };
+    std::vector<int32_t> zeros(tokens, 0), places(tokens);
+    for (size_t t = 0; t < tokens; ++t) places[t] = static_cast<int32_t>(t * 7 % slots);
+    const auto integers = [&](const std::vector<int32_t>& from) {
+      return Tensor::from_host(from.data(), {tokens}, DType::I32).to(p.accelerator().device());
+    };
+    const Tensor sequence = integers(zeros), positions = integers(places);
+    for (const int variant :
+         {0, 1, 2}) {  // plain; with biases; the weights of values before those of keys, queries in bf16
+      const Products::Matrix x = p.make({tokens, hidden}, DType::F32), norm = p.make({hidden}, DType::BF16);
+      const Products::Matrix first = p.make({size, hidden}, DType::BF16),
+                             w_q = p.make({heads * size, hidden}, DType::BF16),
+                             second = p.make({size, hidden}, DType::BF16), cos = p.make({tokens, half}, DType::F32),
+                             sin = p.make({tokens, half}, DType::F32), bias_q = p.make({heads * size}, DType::BF16),
+                             bias = p.make({size}, DType::BF16);
+      const bool is_low = first.tensor.data() < second.tensor.data();
+      const Products::Matrix& w_k = (variant == 2) == is_low ? second : first;
+      const Products::Matrix& w_v = (variant == 2) == is_low ? first : second;
+      const Tensor absent, q = p.empty({tokens, heads, size}, variant == 2 ? DType::BF16 : DType::F32);
+      const Tensor keys = p.empty({1, 1, slots, size}, DType::BF16), values = p.empty({1, 1, slots, size}, DType::BF16);
+      p.ops().norm_qkv_rope(q, {keys, values, sequence, positions}, x.tensor, norm.tensor,
+                            {w_q.tensor, variant == 1 ? bias_q.tensor : absent, w_k.tensor,
+                             variant == 1 ? bias.tensor : absent, w_v.tensor, absent, absent, absent},
+                            {cos.tensor, sin.tensor}, 1e-5f, DType::BF16);
+      Products::Matrix normed{x.tensor, x.values};
+      for (size_t t = 0; t < tokens; ++t) {
+        double squares = 0;
+        for (size_t i = 0; i < hidden; ++i) squares += x.values[t * hidden + i] * x.values[t * hidden + i];
+        for (size_t i = 0; i < hidden; ++i) {
+          double& v = normed.values[t * hidden + i];
+          v = round(v / std::sqrt(squares / hidden + 1e-5) * norm.values[i]);
+        }
+      }
+      const auto rows = [&](const Products::Matrix& w, const std::vector<double>* added) {
+        std::vector<double> result = Products::product(normed, w);
+        const size_t width = static_cast<size_t>(w.tensor.size(0));
+        for (size_t i = 0; i < result.size(); ++i) result[i] = round(result[i] + (added ? (*added)[i % width] : 0.0));
+        return result;
+      };
+      const auto turned = [&](std::vector<double> of, size_t of_heads) {
+        for (size_t t = 0; t < tokens; ++t) {
+          for (size_t at = t * of_heads * size; at < (t + 1) * of_heads * size; at += size) {
+            for (size_t i = 0; i < half; ++i) {
+              const double a = of[at + i], b = of[at + i + half];
+              const double c = cos.values[t * half + i], s = sin.values[t * half + i];
+              of[at + i] = a * c - b * s;
+              of[at + i + half] = b * c + a * s;
+            }
+          }
+        }
+        return of;
+      };
+      const auto cached = [&](const Tensor& cache) {
+        const std::vector<double> all = cache.to_vector<double>();
+        std::vector<double> of_tokens;
+        for (const int32_t place : places) {
+          for (size_t i = 0; i < size; ++i) of_tokens.push_back(all[static_cast<size_t>(place) * size + i]);
+        }
+        return Tensor::from_host(of_tokens.data(), {tokens, size}, DType::F64);
+      };
+      // A sum in fp32 may be rounded to the neighbour of what the one in double is rounded to.
+      const double neighbour = 0.08;
+      Products::expect_close(q, turned(rows(w_q, variant == 1 ? &bias_q.values : nullptr), heads), neighbour);
+      Products::expect_close(cached(keys), turned(rows(w_k, variant == 1 ? &bias.values : nullptr), 1), neighbour);
+      Products::expect_close(cached(values), rows(w_v, nullptr), neighbour);
+    }
+  });
+  child.clean();
+  EXPECT_EQ(child.calls("cublasLtMatmul"), 2 + 3 + 2);
+}
+
 // A batch of two that is large enough to be measured is compared with its products one by one: all three ways give the same.
 TEST_F(CublasLtTest, GateAndUpRunAsWhatTakesLessTime) {
   const Simulated child = simulated(with(), [] {
@@ -317,37 +437,49 @@ TEST_F(CublasLtTest, GatedLinearInPieces) {
   EXPECT_EQ(child.calls("cublasLtMatmul"), 2 * 2 + 2);
 }
 
-// A prompt of a bf16 model: products take rows rounded to bf16, and results agree with the CPU's as well as bf16 allows.
-TEST_F(CublasLtTest, PromptOfABf16Model) {
-  const Simulated child = simulated(with(), [] {
-    const auto logits = [](const char* accelerator) {
-      setenv("DS_ACCELERATOR", accelerator, 1);
-      reset_accelerator();
-      llm::LoadOptions options;
-      options.dtype = DType::BF16;
-      const auto model = llm::Model::load(ANYACCEL_TEST_DATA "/models/llama_bias", options);
-      constexpr size_t length = 40;
-      llm::Session session(model, {.sequences = 1, .context = length});
-      std::vector<int32_t> ids(length), sequence(length, 0), positions(length), rows(length);
-      for (size_t i = 0; i < length; ++i) {
-        ids[i] = static_cast<int32_t>(3 + i * 7 % 50);
-        rows[i] = positions[i] = static_cast<int32_t>(i);
-      }
-      return session.forward({ids, sequence, positions}, rows).to_vector<float>();
-    };
-    const std::vector<float> found = logits("cuda"), expected = logits("cpu");
-    shutdown_accelerators();
-    ASSERT_EQ(found.size(), expected.size());
-    float largest = 0, worst = 0;
-    for (size_t i = 0; i < found.size(); ++i) {
-      largest = std::max(largest, std::fabs(expected[i]));
-      worst = std::max(worst, std::fabs(found[i] - expected[i]));
+// Logits of a prompt's last tokens by cuda and by the CPU, both rounding what a bf16 model's products read: they agree as well as
+// bf16 allows.
+void expect_same_logits(const char* directory, size_t length) {
+  const auto logits = [&](const char* accelerator) {
+    setenv("DS_ACCELERATOR", accelerator, 1);
+    reset_accelerator();
+    llm::LoadOptions options;
+    options.dtype = DType::BF16;
+    options.activations = llm::Activations::BF16;
+    const auto model = llm::Model::load(std::string(ANYACCEL_TEST_DATA "/models/") + directory, options);
+    llm::Session session(model, {.sequences = 1, .context = static_cast<int64_t>(length)});
+    std::vector<int32_t> ids(length), sequence(length, 0), positions(length), rows;
+    for (size_t i = 0; i < length; ++i) {
+      ids[i] = static_cast<int32_t>(3 + i * 7 % 50);
+      positions[i] = static_cast<int32_t>(i);
+      if (i + 40 >= length) rows.push_back(positions[i]);
     }
-    EXPECT_LT(worst, 0.03f * largest);
-  });
+    return session.forward({ids, sequence, positions}, rows).to_vector<float>();
+  };
+  const std::vector<float> found = logits("cuda"), expected = logits("cpu");
+  shutdown_accelerators();
+  ASSERT_EQ(found.size(), expected.size());
+  float largest = 0, worst = 0;
+  for (size_t i = 0; i < found.size(); ++i) {
+    largest = std::max(largest, std::fabs(expected[i]));
+    worst = std::max(worst, std::fabs(found[i] - expected[i]));
+  }
+  EXPECT_LT(worst, 0.03f * largest);
+}
+
+TEST_F(CublasLtTest, PromptOfABf16Model) {
+  const Simulated child = simulated(with(), [] { expect_same_logits("llama_bias", 40); });
   child.clean();
   // Every product of every layer but the last one's, whose rows stay fp32.
   EXPECT_GE(child.calls("cublasLtMatmul"), 7);
+}
+
+// As many tokens as are rounded between the kernels of a layer.
+TEST_F(CublasLtTest, LongPromptOfABf16Model) {
+  const Simulated child = simulated(with(), [] { expect_same_logits("llama_gqa", 260); });
+  child.clean();
+  // Queries, keys with values, what attention gives, gate with up, and down: of three layers.
+  EXPECT_EQ(child.calls("cublasLtMatmul"), 3 * 5 + 1);
 }
 
 // ---- what is not the library's -----------------------------------------------------------------------------------------

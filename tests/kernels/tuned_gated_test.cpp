@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -133,6 +134,59 @@ TEST(TunedGated, Combine) {
     check({3, 40, AA_DTYPE_F32, 0, AA_DTYPE_F16, kind, false, true}, seed++);
     check({3, 40, AA_DTYPE_F32, 0, 0, kind, true, true}, seed++);
   }
+}
+
+// gate and up in bf16, the values of both being exact in it.
+void check_bf16(int64_t rows, int64_t columns, int32_t kind, unsigned seed) {
+  SCOPED_TRACE("rows " + std::to_string(rows) + ", columns " + std::to_string(columns) + ", kind " +
+               std::to_string(kind));
+  Random random(seed);
+  aa_gated g{};
+  g.rows = rows;
+  g.columns = columns;
+  g.out_row = columns + 16;
+  g.gate_row = columns + 8;
+  g.up_row = columns;
+  g.kind = kind;
+  const auto numbers = [&](int64_t count) {
+    std::vector<float> values(static_cast<size_t>(count));
+    for (float& v : values) v = bf16_to_float(float_to_bf16(2 * random.normal()));
+    return values;
+  };
+  std::vector<float> gate = numbers(rows * g.gate_row), up = numbers(rows * g.up_row);
+  gate[0] = -std::numeric_limits<float>::infinity();  // as products that overflow are
+  gate[1] = -90;
+  gate[2] = 200;
+  DeviceArray gate_array(stored(gate, AA_DTYPE_BF16)), up_array(stored(up, AA_DTYPE_BF16));
+  DeviceArray result(static_cast<size_t>(rows * g.out_row) * 2);
+  constexpr int64_t block = AA_GATED_THREADS * AA_GATED_WIDTH;
+  // Fewer blocks than rows need: some go on with others.
+  const TunedShape shape{.grid = {static_cast<uint32_t>((columns + block - 1) / block), 2, 1},
+                         .block = AA_GATED_THREADS,
+                         .overlaps_previous = true};
+  ASSERT_EQ(run_tuned("gated_combine_bf16", shape, {out(result), in(gate_array), in(up_array), number(g)}), "");
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t n = 0; n < g.out_row; ++n) {
+      const auto at = static_cast<size_t>(r * g.out_row + n);
+      if (n >= columns) {
+        ASSERT_EQ(result.read<uint16_t>()[at], 0xa5a5) << "row " << r << ", column " << n << " was written";
+        continue;
+      }
+      const double a = std::max(static_cast<double>(gate[static_cast<size_t>(r * g.gate_row + n)]), -1e3);
+      const double b = static_cast<double>(up[static_cast<size_t>(r * g.up_row + n)]);
+      const double expected = activated(a, kind) * b;
+      ASSERT_NEAR(loaded(result.data(), AA_DTYPE_BF16, at), expected, 2e-6 + (0x1p-8 + 1e-5) * std::fabs(expected))
+          << "row " << r << ", column " << n;
+    }
+  }
+}
+
+TEST(TunedGated, CombineBf16) {
+  unsigned seed = 1;
+  for (const int64_t columns : {8, 40, 2048, 2056}) {
+    for (const int64_t rows : {1, 4, 7}) check_bf16(rows, columns, AA_ACTIVATION_SILU, seed++);
+  }
+  for (int32_t kind = 0; kind <= AA_ACTIVATION_TANH; ++kind) check_bf16(3, 24, kind, seed++);
 }
 
 TEST(TunedGated, Widen) {

@@ -116,7 +116,9 @@ TEST_F(TunedRows, Norms) {
   for (int trial = 0; trial < 40; ++trial) {
     const std::size_t size = sizes[static_cast<std::size_t>(trial) % 8], rows = 1 + random_() % 3;
     const std::size_t vectors = size / 8;
-    const int threads = static_cast<int>(std::min<std::size_t>(AA_NORM_THREADS, (vectors + 31) / 32 * 32));
+    // A thread has as many vectors as it can hold, or one.
+    const std::size_t of_thread = trial % 3 || vectors > AA_NORM_THREADS ? AA_NORM_CHUNKS : 1;
+    const int threads = static_cast<int>(((vectors + of_thread - 1) / of_thread + 31) / 32 * 32);
     aa_norm_rows a{};
     a.size = static_cast<aa_i64>(size);
     a.out_row = a.size + 8 * static_cast<aa_i64>(random_() % 2);
@@ -314,6 +316,89 @@ TEST_F(TunedRows, CacheWrites) {
               "");
     for (std::size_t i = 0; i < wanted_keys.size(); ++i) {
       ASSERT_EQ(keys.get(i), wanted_keys[i]) << trial;
+      ASSERT_EQ(cached.get(i), wanted_values[i]) << trial;
+    }
+  }
+}
+
+TEST_F(TunedRows, RopeAndCacheWritesAtOnce) {
+  for (int trial = 0; trial < 12; ++trial) {
+    const aa_i32 size = 8 * (1 + static_cast<aa_i32>(random_() % 12)), head_size = 2 * size;
+    const aa_i32 q_heads = 1 + static_cast<aa_i32>(random_() % 20), kv_heads = 1 + static_cast<aa_i32>(random_() % 9);
+    const aa_i32 tokens = 1 + static_cast<aa_i32>(random_() % 9);
+    const aa_i64 sequences = 2, slots = 4;
+    const auto count = [](auto... factors) { return static_cast<std::size_t>((aa_i64{1} * ... * factors)); };
+    aa_qkv_rows a{};
+    a.q_row = q_heads * head_size + 8;
+    a.k_row = kv_heads * head_size;
+    a.v_row = kv_heads * head_size + 16;
+    a.cos_row = size + 4;
+    a.sin_row = size;
+    a.sequence_step = 1;
+    a.position_step = 2;
+    a.sequences = sequences;
+    a.slots = slots;
+    a.tokens = tokens;
+    a.q_heads = q_heads;
+    a.kv_heads = kv_heads;
+    a.size = size;
+    Floats q_rows(values(count(tokens, a.q_row)), kBF16), k_rows(values(count(tokens, a.k_row)), kBF16),
+        v_rows(values(count(tokens, a.v_row)), kBF16);
+    Floats cosines(values(count(tokens, a.cos_row), 1), kF32), sines(values(count(tokens, a.sin_row), 1), kF32);
+    Floats q(values(count(tokens, q_heads, head_size)), trial % 2 ? kF32 : kBF16);
+    Floats keys(values(count(sequences, kv_heads, slots, head_size)), kBF16), cached = keys;
+    // [T,Hq,D] of which heads are not neighbours, and caches.
+    const aa_head_slots q_at = {head_size, tokens * head_size, 0, 1, q.dtype, 0};
+    const aa_head_slots cache = {kv_heads * slots * head_size, slots * head_size, head_size, 1, kBF16, 0};
+    // Also outside of the cache, and slots that several tokens name.
+    std::vector<aa_i32> sequence, positions;
+    for (aa_i32 t = 0; t < tokens; ++t) {
+      sequence.push_back(static_cast<aa_i32>(random_() % 4) - 1);
+      positions.push_back(static_cast<aa_i32>(random_() % 6) - 1);
+      positions.push_back(-7);
+    }
+    std::vector<double> wanted_keys, wanted_values;
+    for (std::size_t i = 0; i < count(sequences, kv_heads, slots, head_size); ++i) {
+      wanted_keys.push_back(keys.get(i));
+      wanted_values.push_back(cached.get(i));
+    }
+    const auto turned = [&](Floats& rows, aa_i64 row, aa_i32 t, aa_i32 head, aa_i32 d) {
+      const aa_i32 r = d % size;
+      const double x = rows.get(count(t) * count(row) + count(head, head_size) + count(r));
+      const double y = rows.get(count(t) * count(row) + count(head, head_size) + count(r + size));
+      const double c = cosines.get(count(t, a.cos_row) + count(r)), s = sines.get(count(t, a.sin_row) + count(r));
+      return d < size ? x * c - y * s : y * c + x * s;
+    };
+    for (aa_i32 t = 0; t < tokens; ++t) {
+      const aa_i32 b = sequence[count(t)], slot = positions[count(2, t)];
+      if (b < 0 || b >= sequences || slot < 0 || slot >= slots) continue;
+      for (aa_i32 head = 0; head < kv_heads; ++head) {
+        for (aa_i32 d = 0; d < head_size; ++d) {
+          const std::size_t to = count((b * kv_heads + head) * slots + slot, head_size) + count(d);
+          wanted_keys[to] = turned(k_rows, a.k_row, t, head, d);
+          wanted_values[to] = v_rows.get(count(t, a.v_row) + count(head, head_size) + count(d));
+        }
+      }
+    }
+    DeviceArray sequence_array(sequence), position_array(positions);
+    const auto blocks = static_cast<std::uint32_t>((tokens + AA_WRITE_TOKENS - 1) / AA_WRITE_TOKENS);
+    ASSERT_EQ(
+        run_tuned("rope_cache_rows", {.grid = {2 * blocks, 1, 1}, .block = AA_WRITE_THREADS, .overlaps_previous = true},
+                  {out(q.array), number(q_at), out(keys.array), number(cache), out(cached.array), number(cache),
+                   in(q_rows.array), in(k_rows.array), in(v_rows.array), in(cosines.array), in(sines.array),
+                   in(sequence_array), in(position_array), number(a)}),
+        "");
+    for (aa_i32 t = 0; t < tokens; ++t) {
+      for (aa_i32 head = 0; head < q_heads; ++head) {
+        for (aa_i32 d = 0; d < head_size; ++d) {
+          const double expected = turned(q_rows, a.q_row, t, head, d);
+          const std::size_t at = count(head, tokens, head_size) + count(t, head_size) + count(d);
+          ASSERT_NEAR(q.get(at), expected, tolerance(q.dtype) * (4 + std::fabs(expected))) << trial;
+        }
+      }
+    }
+    for (std::size_t i = 0; i < wanted_keys.size(); ++i) {
+      ASSERT_NEAR(keys.get(i), wanted_keys[i], tolerance(kBF16) * (4 + std::fabs(wanted_keys[i]))) << trial;
       ASSERT_EQ(cached.get(i), wanted_values[i]) << trial;
     }
   }

@@ -1,6 +1,6 @@
 // Products of many rows: cuBLASLt, whose algorithm product_engine.h chooses. x and w must have the same dtype; results are summed
-// in fp32 and rounded once. Quantized weights are decoded before, piece by piece, to bf16 where
-// the call may round, else to fp32 (kernels/cuda/dequantize.cu).
+// in fp32 and rounded once, those of gate and up of a prompt also to bf16 before they are combined. Quantized weights are decoded
+// before, piece by piece, to bf16 where the call may round, else to fp32 (kernels/cuda/dequantize.cu).
 #include <algorithm>
 #include <bit>
 #include <cctype>
@@ -12,6 +12,7 @@
 
 #include "accelerators/cuda/ops/op_group.h"
 #include "accelerators/cuda/ops/product_engine.h"
+#include "accelerators/cuda/ops/prompt_qkv.h"
 #include "accelerators/cuda/ops/tuned_kernels.h"
 #include "accelerators/cuda/stream.h"
 #include "anyaccel/dtype.h"
@@ -29,28 +30,21 @@ namespace {
 // With fewer rows the time is that of reading w, which decode_products.cpp does faster; calls that it rejects are still
 // faster here than on the portable kernels.
 constexpr int64_t fewest_rows = 2;
-// The two products of "gated_linear" are kept in fp32 until they are combined, which is done in pieces of columns where they
-// would take more than a 64th of the memory, within these limits. Small pieces would leave multiprocessors idle at the end of
-// each product: on an H200 2,048 rows by 4,096 columns run at 0.76 of a large product's speed, and 28,672 columns at 0.95.
+// The two products of "gated_linear" are kept, in bf16 where rounds_gated() says so and else in fp32, until they are combined, which is
+// done in pieces of columns where they would take more than a 64th of the memory, within these limits. Small pieces would leave
+// multiprocessors idle at the end of each product: on an H200 2,048 rows by 4,096 columns run at 0.76 of a large product's speed, and
+// 28,672 columns at 0.95.
 constexpr size_t least_gated_bytes = size_t{64} << 20, most_gated_bytes = size_t{256} << 20;
 constexpr size_t gated_share = 64;
 // Weights and results of products that run as one lie so many bytes apart, or a multiple of that.
 constexpr int64_t batch_unit = 16;
 constexpr int64_t fewest_columns = 1024;
-// Scratch memory is allocated in steps of this size, so that it seldom grows: memory handed out earlier is kept.
-constexpr size_t scratch_step = size_t{32} << 20;
 constexpr unsigned most_grid_rows = 65535;
 // With fewer rows, decoding weights in every row's product takes less time than writing and reading them in between.
 constexpr int64_t fewest_quantized_rows = 9;
 // Of decoded weights: enough for each matrix of a model of 1 billion parameters, and rows that fill a product's tiles.
 constexpr size_t most_decoded_bytes = size_t{128} << 20;
 constexpr int64_t decoded_rows_unit = 256;
-
-// A matrix whose rows lie one after the other, each without gaps.
-bool is_by_rows(const aa_tensor& t) {
-  return (t.shape[1] <= 1 || t.strides[1] == 1) && (t.shape[0] <= 1 || t.strides[0] >= t.shape[1]);
-}
-int64_t row_step(const aa_tensor& t) { return t.shape[0] <= 1 ? std::max<int64_t>(t.shape[1], 1) : t.strides[0]; }
 
 // One product of a call: `bias` and `residual` may be absent.
 struct Part {
@@ -107,7 +101,8 @@ class LibraryProducts final : public OpGroup {
   explicit LibraryProducts(DeviceState& device)
       : device_(device),
         engine_(device),
-        kernels_(device, "gated.cu", {"gated_combine", "gated_widen"}, {}),
+        prompt_qkv_(device, engine_),
+        kernels_(device, "gated.cu", {"gated_combine", "gated_widen", "gated_combine_bf16"}, {}),
         converters_(device, "dequantize_x.cu", {"dequantize_x"}, {}) {
     for (const BlockFormat& format : block_formats()) {
       std::string name(format.name);
@@ -119,7 +114,7 @@ class LibraryProducts final : public OpGroup {
   }
 
   std::span<const Op> ops() const override {
-    static constexpr Op list[] = {Op::Linear, Op::LinearMulti, Op::GatedLinear, Op::QuantizedLinear};
+    static constexpr Op list[] = {Op::Linear, Op::LinearMulti, Op::GatedLinear, Op::QuantizedLinear, Op::NormQkvRope};
     return list;
   }
 
@@ -128,6 +123,7 @@ class LibraryProducts final : public OpGroup {
     if (op == Op::Linear) return supports(Part{t[0], t[1], t[2], t[3], t[4]});
     if (op == Op::GatedLinear) return supports_gated(call);
     if (op == Op::QuantizedLinear) return supports_quantized(call);
+    if (op == Op::NormQkvRope) return prompt_qkv_.supports(call);
     for (uint32_t i = 1; i < call.tensor_count; i += 3) {
       if (!supports(Part{t[i], t[0], t[i + 1], t[i + 2], none_})) return false;
     }
@@ -139,21 +135,17 @@ class LibraryProducts final : public OpGroup {
     if (op == Op::Linear) return run(Part{t[0], t[1], t[2], t[3], t[4]}, stream);
     if (op == Op::GatedLinear) return run_gated(call, stream);
     if (op == Op::QuantizedLinear) return run_quantized(call, stream);
+    if (op == Op::NormQkvRope) return prompt_qkv_.enqueue(call, stream);
     run_multi(call, stream);
   }
 
  private:
-  enum Kernel : size_t { combine, widen };
+  enum Kernel : size_t { combine, widen, combine_bf16 };
 
   bool supports(const Part& part) { return part.is_plain() && engine_.supports(part.problem()); }
 
-  // Scratch memory of so many bytes for intermediate results, besides the library's own.
   char* scratch(size_t library_bytes, size_t bytes, Stream& stream) {
-    const size_t all = aligned(library_bytes) + bytes;
-    // Memory that belongs to a graph does not grow.
-    const size_t step = stream.capturing() ? 256 : scratch_step;
-    return static_cast<char*>(device_.scratch(DeviceState::Scratch::products, stream.handle(),
-                                              std::max<size_t>((all + step - 1) / step * step, 256)));
+    return product_scratch(device_, library_bytes, bytes, stream);
   }
 
   // Two products of one x by weights of the same shape, as one: each alone has too few tiles to fill a large device. Nothing
@@ -218,12 +210,12 @@ class LibraryProducts final : public OpGroup {
 
   // ---- gated_linear ----
 
-  // One of the two products, into fp32 memory: `columns` of it from `first` on.
-  static ProductProblem gated_problem(const aa_tensor& x, const aa_tensor& w, int64_t first, int64_t columns,
-                                      int64_t step, const void* out) {
+  // One of the two products, into memory of `dtype`: `columns` of it from `first` on.
+  static ProductProblem gated_problem(const aa_tensor& x, const aa_tensor& w, int32_t dtype, int64_t first,
+                                      int64_t columns, int64_t step, const void* out) {
     ProductProblem p;
     p.in = x.dtype;
-    p.out = AA_DTYPE_F32;
+    p.out = dtype;
     p.m = x.shape[0];
     p.n = columns;
     p.k = x.shape[1];
@@ -243,21 +235,32 @@ class LibraryProducts final : public OpGroup {
 
   // The division of a call's columns, and the location of gate and up between the two steps.
   struct Pieces {
+    int32_t dtype;    // of gate and up
     int64_t columns;  // of each but the last
     int64_t step;     // elements between rows of gate and up in scratch memory
     bool gate_in_out;
 
-    Pieces(const aa_tensor& out, int64_t rows, size_t most_bytes) {
-      const int64_t all = out.shape[1];
+    Pieces(const aa_op_call& call, size_t most_bytes) {
+      const aa_tensor& out = call.tensors[0];
+      const int64_t all = out.shape[1], rows = out.shape[0];
+      dtype = rounds_gated(call) ? AA_DTYPE_BF16 : AA_DTYPE_F32;
       gate_in_out = out.dtype == AA_DTYPE_F32 && is_by_rows(out);
-      const size_t a_column = static_cast<size_t>(rows) * 4 * (gate_in_out ? 1 : 2);
+      const size_t a_column = static_cast<size_t>(rows * size_of(dtype)) * (gate_in_out ? 1 : 2);
       // A power of two, because its halves fill the tiles of a product.
       const auto most = static_cast<int64_t>(std::bit_floor(std::max<size_t>(most_bytes / a_column, 1)));
       columns = std::min(all, std::max(most, fewest_columns));
       step = (columns + AA_GATED_WIDTH - 1) / AA_GATED_WIDTH * AA_GATED_WIDTH;
     }
-    size_t bytes(int64_t rows) const { return aligned(static_cast<size_t>(rows * step) * 4); }
+    size_t bytes(int64_t rows) const { return aligned(static_cast<size_t>(rows * step * size_of(dtype))); }
   };
+
+  // Returns true if gate and up are rounded to bf16 and gated_combine_bf16 runs.
+  static bool rounds_gated(const aa_op_call& call) {
+    const aa_tensor &out = call.tensors[0], &x = call.tensors[1];
+    return out.shape[0] >= fewest_rounded_rows && x.dtype == AA_DTYPE_BF16 && out.dtype == AA_DTYPE_BF16 &&
+           !is_there(call.tensors[4]) && !is_there(call.tensors[5]) && is_by_rows(out) &&
+           out.shape[1] % AA_GATED_WIDTH == 0 && out.strides[0] % AA_GATED_WIDTH == 0 && alignment_of(out.data) == 16;
+  }
 
   size_t gated_bytes() const {
     return std::clamp(static_cast<size_t>(device_.facts().total_memory) / gated_share, least_gated_bytes,
@@ -282,14 +285,14 @@ class LibraryProducts final : public OpGroup {
     if (x.shape[0] < fewest_rows || x.shape[1] < 1 || gate.shape[0] < 1) return false;
     if (x.dtype != gate.dtype || x.dtype != up.dtype) return false;
     if (!is_by_rows(x) || !is_by_rows(gate) || !is_by_rows(up)) return false;
-    const Pieces pieces(out, x.shape[0], gated_bytes());
+    const Pieces pieces(call, gated_bytes());
     const int64_t all = out.shape[1], rest = all % pieces.columns;
     for (const aa_tensor* w : {&gate, &up}) {
       const bool into_out = w == &gate && pieces.gate_in_out;
       const int64_t step = into_out ? row_step(out) : pieces.step;
       const void* to = into_out ? out.data : nullptr;
-      if (!engine_.supports(gated_problem(x, *w, 0, pieces.columns, step, to))) return false;
-      if (rest && !engine_.supports(gated_problem(x, *w, all - rest, rest, step, to))) return false;
+      if (!engine_.supports(gated_problem(x, *w, pieces.dtype, 0, pieces.columns, step, to))) return false;
+      if (rest && !engine_.supports(gated_problem(x, *w, pieces.dtype, all - rest, rest, step, to))) return false;
     }
     return true;
   }
@@ -298,7 +301,7 @@ class LibraryProducts final : public OpGroup {
     const aa_tensor* t = call.tensors;
     const aa_tensor &out = t[0], &x = t[1];
     const int64_t rows = x.shape[0], all = out.shape[1];
-    const Pieces pieces(out, rows, gated_bytes());
+    const Pieces pieces(call, gated_bytes());
     const size_t between = pieces.bytes(rows) * (pieces.gate_in_out ? 1 : 2);
     const auto engine = engine_.lock();
     for (int64_t first = 0; first < all; first += pieces.columns) {
@@ -308,8 +311,8 @@ class LibraryProducts final : public OpGroup {
       const int64_t gate_step = pieces.gate_in_out ? row_step(out) : pieces.step;
       const char *w_gate = at(t[2], first), *w_up = at(t[3], first);
       const ProductProblem problems[2] = {
-          gated_problem(x, t[2], first, columns, gate_step, pieces.gate_in_out ? out_at : nullptr),
-          gated_problem(x, t[3], first, columns, pieces.step, nullptr)};
+          gated_problem(x, t[2], pieces.dtype, first, columns, gate_step, pieces.gate_in_out ? out_at : nullptr),
+          gated_problem(x, t[3], pieces.dtype, first, columns, pieces.step, nullptr)};
       std::optional<ProductProblem> together;
       const bool up_first = reinterpret_cast<uintptr_t>(w_up) < reinterpret_cast<uintptr_t>(w_gate);
       if (!pieces.gate_in_out && problems[0] == problems[1]) {
@@ -332,14 +335,14 @@ class LibraryProducts final : public OpGroup {
         engine_.run(problems[0], {x.data, w_gate, nullptr, nullptr, gate}, memory, stream);
         engine_.run(problems[1], {x.data, w_up, nullptr, nullptr, up}, memory, stream);
       }
-      combine_piece(call, first, columns, gate_step, pieces.step, out_at, gate, up, stream);
+      combine_piece(call, pieces.dtype, first, columns, gate_step, pieces.step, out_at, gate, up, stream);
     }
   }
 
   static int64_t column_step(const aa_tensor& out) { return out.shape[1] <= 1 ? 1 : out.strides[1]; }
 
-  void combine_piece(const aa_op_call& call, int64_t first, int64_t columns, int64_t gate_step, int64_t up_step,
-                     void* out_at, const void* gate, const void* up, Stream& stream) {
+  void combine_piece(const aa_op_call& call, int32_t dtype, int64_t first, int64_t columns, int64_t gate_step,
+                     int64_t up_step, void* out_at, const void* gate, const void* up, Stream& stream) {
     const aa_tensor &out = call.tensors[0], &gate_bias = call.tensors[4], &up_bias = call.tensors[5];
     aa_gated g{};
     g.rows = out.shape[0];
@@ -358,10 +361,16 @@ class LibraryProducts final : public OpGroup {
     g.wide = g.out_inner == 1 && alignment_of(out_at) == 16 && alignment_of(gate) == 16 && whole(gate_step, 4) &&
              whole(up_step, 4) && (g.rows <= 1 || whole(g.out_row, size_of(out.dtype)));
     constexpr int64_t block_columns = AA_GATED_THREADS * AA_GATED_WIDTH;
-    const TunedLaunch shape{.grid = {static_cast<unsigned>((columns + block_columns - 1) / block_columns),
-                                     static_cast<unsigned>(std::min<int64_t>(g.rows, most_grid_rows)), 1},
-                            .block = AA_GATED_THREADS,
-                            .overlaps_previous = true};
+    TunedLaunch shape{.grid = {static_cast<unsigned>((columns + block_columns - 1) / block_columns),
+                               static_cast<unsigned>(std::min<int64_t>(g.rows, most_grid_rows)), 1},
+                      .block = AA_GATED_THREADS,
+                      .overlaps_previous = true};
+    if (dtype == AA_DTYPE_BF16) {
+      const int64_t blocks = (g.rows + AA_GATED_ROWS - 1) / AA_GATED_ROWS;
+      shape.grid[1] = static_cast<unsigned>(std::min<int64_t>(blocks, most_grid_rows));
+      kernels_.launch(combine_bf16, stream.handle(), shape, out_at, gate, up, g);
+      return;
+    }
     const auto bias_at = [&](const aa_tensor& bias) -> const void* {
       if (!is_there(bias)) return nullptr;
       return static_cast<const char*>(bias.data) + first * bias.strides[0] * size_of(bias.dtype);
@@ -481,6 +490,7 @@ class LibraryProducts final : public OpGroup {
 
   DeviceState& device_;
   ProductEngine engine_;
+  PromptQkv prompt_qkv_;
   TunedKernels kernels_;
   TunedKernels converters_;                              // of x, to the dtype of decoded weights
   std::vector<std::unique_ptr<TunedKernels>> decoders_;  // of weights, by the position in block_formats()

@@ -17,6 +17,8 @@ namespace {
 constexpr int most_candidates = 8;
 // Multiply-adds from which on it pays to measure: some microseconds of a large device.
 constexpr double large_product = 1 << 24;
+// Scratch memory is allocated in steps of this size, so that it seldom grows: memory handed out earlier is kept.
+constexpr size_t scratch_step = size_t{32} << 20;
 // More than a session with prompts of every length needs; beyond it all plans are discarded and created again.
 constexpr size_t most_plans = 4096;
 
@@ -71,6 +73,14 @@ class Stopwatch {
 uint32_t alignment_of(const void* pointer) {
   const auto address = reinterpret_cast<uintptr_t>(pointer) | 16u;
   return static_cast<uint32_t>(address & (~address + 1));
+}
+
+char* product_scratch(DeviceState& device, size_t library_bytes, size_t bytes, Stream& stream) {
+  const size_t all = aligned(library_bytes) + bytes;
+  // Memory that belongs to a graph does not grow.
+  const size_t step = stream.capturing() ? 256 : scratch_step;
+  return static_cast<char*>(device.scratch(DeviceState::Scratch::products, stream.handle(),
+                                           std::max<size_t>((all + step - 1) / step * step, 256)));
 }
 
 // The state kept for a problem: the library's descriptions of it, and the algorithm that runs it.

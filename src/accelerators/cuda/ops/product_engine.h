@@ -6,6 +6,7 @@
 // every length do not measure again. While a stream captures nothing is measured: the first proposal runs.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <map>
 #include <memory>
@@ -51,6 +52,22 @@ constexpr size_t aligned(size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 // 16, 8, 4, 2 or 1. Null, as in queries for support, counts as aligned.
 uint32_t alignment_of(const void* pointer);
+
+// From so many rows on, which are those of a prompt, products of bf16 that are only read by the op they belong to are rounded to
+// bf16, as PyTorch rounds them: they are written and read in half of the time. Gate and up, and queries, keys and values.
+constexpr int64_t fewest_rounded_rows = 256;
+
+// A matrix whose rows lie one after the other, each without gaps.
+inline bool is_by_rows(const aa_tensor& t) {
+  return (t.shape[1] <= 1 || t.strides[1] == 1) && (t.shape[0] <= 1 || t.strides[0] >= t.shape[1]);
+}
+inline int64_t row_step(const aa_tensor& t) {
+  return t.shape[0] <= 1 ? std::max<int64_t>(t.shape[1], 1) : t.strides[0];
+}
+
+// Scratch memory of a stream for the library, and behind it, at a multiple of 256, `bytes` for intermediate results. It is the same
+// memory for all calls, and moves when it grows.
+char* product_scratch(DeviceState& device, size_t library_bytes, size_t bytes, Stream& stream);
 
 class ProductEngine {
  public:

@@ -9,7 +9,9 @@
 #include <optional>
 #include <string>
 
+#include "accelerators/cuda/ops/norm_rows.h"
 #include "accelerators/cuda/ops/op_group.h"
+#include "accelerators/cuda/ops/row_layout.h"
 #include "accelerators/cuda/ops/tuned_kernels.h"
 #include "accelerators/cuda/stream.h"
 #include "runtime/ops/kernel_arguments.h"
@@ -23,8 +25,6 @@ using aa_i64 = int64_t;
 #include "kernels/cuda/row_arguments.h"
 
 using ops::portable::element_count_of;
-using ops::portable::row_count_of;
-using ops::portable::rows_of;
 
 constexpr int64_t vector = 8;                   // elements that a thread takes at once
 constexpr int64_t most_blocks_of_rows = 65535;  // in the second dimension of a grid
@@ -42,28 +42,6 @@ constexpr int64_t most_quantized_tokens = 8192;
 constexpr int64_t largest_vocabulary = int64_t{1} << 23;
 
 bool absent(const aa_tensor& t) { return t.dtype == AA_DTYPE_NONE; }
-int64_t element_bytes(const aa_tensor& t) { return t.dtype == AA_DTYPE_F32 ? 4 : 2; }
-bool is_float(const aa_tensor& t) {
-  return t.dtype == AA_DTYPE_F32 || t.dtype == AA_DTYPE_BF16 || t.dtype == AA_DTYPE_F16;
-}
-bool is_aligned(const aa_tensor& t) { return reinterpret_cast<uintptr_t>(t.data) % 16 == 0; }
-int64_t row_size(const aa_tensor& t) { return t.shape[t.ndim - 1]; }
-
-// Returns the distance between rows in elements, if it is the same for all rows and each row is contiguous and begins
-// at a multiple of 16 bytes.
-std::optional<int64_t> aligned_row_step(const aa_tensor& t) {
-  if (!is_float(t) || !is_aligned(t)) return std::nullopt;
-  if (t.strides[t.ndim - 1] != 1 && row_size(t) > 1) return std::nullopt;
-  if (row_count_of(t) == 1) return row_size(t);
-  const auto rows = rows_of(t);
-  if (rows.ndim != 1 || rows.stride[0] * element_bytes(t) % 16 != 0) return std::nullopt;
-  return rows.stride[0];
-}
-
-// A tensor of one row that may be absent.
-bool is_vector(const aa_tensor& t) {
-  return absent(t) || (is_float(t) && is_aligned(t) && (t.strides[0] == 1 || t.shape[0] == 1));
-}
 
 bool is_contiguous(const aa_tensor& t) {
   int64_t step = 1;
@@ -71,7 +49,7 @@ bool is_contiguous(const aa_tensor& t) {
     if (t.shape[d] != 1 && t.strides[d] != step) return false;
     step *= t.shape[d];
   }
-  return is_float(t) && is_aligned(t);
+  return is_float(t) && is_aligned_to_16(t);
 }
 
 unsigned blocks_for(int64_t work, int64_t per_block) {
@@ -83,7 +61,7 @@ class RowOps final : public OpGroup {
   explicit RowOps(DeviceState& device)
       : device_(device),
         embedding_(device, "embedding.cu", {"embedding_rows"}, {}),
-        norms_(device, "norms.cu", {"norm_rows_tuned"}, {}),
+        norms_(device),
         pairs_(device, "pairs.cu", {"pairs_tuned"}, {}),
         positions_(device, "positions.cu",
                    {"rope_tuned", "cache_write_tuned", "rope_rows", "cache_write_rows", "quantized_cache_write_tuned"},
@@ -105,8 +83,8 @@ class RowOps final : public OpGroup {
       case Op::Embedding:
         return t[0].shape[0] <= most_blocks_of_rows && row_size(t[0]) % vector == 0 && aligned_row_step(t[0]) &&
                aligned_row_step(t[1]);
-      case Op::RmsNorm: return supports_norm(t, aa_tensor{}, t[3]);
-      case Op::LayerNorm: return supports_norm(t, t[3], t[4]);
+      case Op::RmsNorm: return NormRows::supports({t[0], t[1], t[2], none_, t[3]});
+      case Op::LayerNorm: return NormRows::supports({t[0], t[1], t[2], t[3], t[4]});
       case Op::GatedActivation:
       case Op::Add: return is_contiguous(t[0]) && is_contiguous(t[1]) && is_contiguous(t[2]);
       case Op::Rope:
@@ -131,8 +109,8 @@ class RowOps final : public OpGroup {
       return;
     switch (op) {
       case Op::Embedding: return embedding(t, stream);
-      case Op::RmsNorm: return norm(call, aa_tensor{}, t[3], false, stream);
-      case Op::LayerNorm: return norm(call, t[3], t[4], true, stream);
+      case Op::RmsNorm: return norm({t[0], t[1], t[2], none_, t[3]}, false, call, stream);
+      case Op::LayerNorm: return norm({t[0], t[1], t[2], t[3], t[4]}, true, call, stream);
       case Op::GatedActivation: return pairs(t, params_of<aa_activation_params>(call).kind, stream);
       case Op::Add: return pairs(t, -1, stream);
       case Op::Rope: return rope(call, stream);
@@ -170,16 +148,6 @@ class RowOps final : public OpGroup {
     }
   }
 
-  // Elements of a head are neighbours, and each head begins at a multiple of 16 bytes.
-  static bool has_whole_heads(const aa_tensor& t) {
-    if (!is_float(t) || !is_aligned(t)) return false;
-    const int last = t.ndim - 1;
-    if (t.shape[last] > 1 && t.strides[last] != 1) return false;
-    for (int d = 0; d < last; ++d) {
-      if (t.shape[d] > 1 && t.strides[d] * element_bytes(t) % 16 != 0) return false;
-    }
-    return true;
-  }
   static int64_t turned_vectors(const aa_tensor* t) {
     return t[0].shape[0] * (t[0].shape[1] + (absent(t[1]) ? 0 : t[1].shape[1])) * t[2].shape[1] / vector;
   }
@@ -200,13 +168,6 @@ class RowOps final : public OpGroup {
            ((address | static_cast<uintptr_t>(t.strides[0] | t.strides[1] | t.strides[2])) & 1U) == 0;
   }
 
-  static bool supports_norm(const aa_tensor* t, const aa_tensor& bias, const aa_tensor& residual) {
-    const int64_t size = row_size(t[0]);
-    return size % vector == 0 && size <= AA_NORM_THREADS * AA_NORM_CHUNKS * vector && aligned_row_step(t[0]) &&
-           aligned_row_step(t[1]) && is_vector(t[2]) && is_vector(bias) &&
-           (absent(residual) || aligned_row_step(residual));
-  }
-
   void embedding(const aa_tensor* t, Stream& stream) {
     const int64_t size = row_size(t[0]);
     const TunedLaunch shape{
@@ -218,26 +179,9 @@ class RowOps final : public OpGroup {
     wrote(stream, {&t[0]});
   }
 
-  void norm(const aa_op_call& call, const aa_tensor& bias, const aa_tensor& residual, bool centred, Stream& stream) {
-    const aa_tensor* t = call.tensors;
-    aa_norm_rows a{};
-    a.size = row_size(t[0]);
-    a.out_row = *aligned_row_step(t[0]);
-    a.x_row = *aligned_row_step(t[1]);
-    a.residual_row = absent(residual) ? 0 : *aligned_row_step(residual);
-    a.out_dtype = t[0].dtype;
-    a.x_dtype = t[1].dtype;
-    a.residual_dtype = residual.dtype;
-    a.weight_dtype = t[2].dtype;
-    a.bias_dtype = bias.dtype;
-    a.centred = centred;
-    a.threads = std::min<int32_t>(AA_NORM_THREADS, static_cast<int32_t>((a.size / vector + 31) / 32 * 32));
-    a.eps = params_of<aa_norm_params>(call).eps;
-    const TunedLaunch shape{.grid = {static_cast<unsigned>(row_count_of(t[0])), 1, 1},
-                            .block = static_cast<unsigned>(a.threads),
-                            .overlaps_previous = true};
-    norms_.launch(0, stream.handle(), shape, t[0].data, t[1].data, t[2].data, bias.data, residual.data, a);
-    wrote(stream, {&t[0], &residual});
+  void norm(const NormCall& norm, bool centred, const aa_op_call& call, Stream& stream) {
+    norms_.launch(norm, centred, params_of<aa_norm_params>(call).eps, stream);
+    wrote(stream, {&norm.out, &norm.residual});
   }
 
   void pairs(const aa_tensor* t, int32_t kind, Stream& stream) {
@@ -348,8 +292,11 @@ class RowOps final : public OpGroup {
   }
 
   DeviceState& device_;
-  TunedKernels embedding_, norms_, pairs_, positions_;
+  TunedKernels embedding_;
+  NormRows norms_;
+  TunedKernels pairs_, positions_;
   LogitKernels f32_logits_, bf16_logits_, f16_logits_;
+  const aa_tensor none_{};
 };
 
 }  // namespace

@@ -55,6 +55,10 @@ const char* layout_problem(const Layout& layout) {
   }
   if (layout.batch < 1) return "a batch count is below 1";
   if (layout.batch > 1 && layout.batch_step < 0) return "a batch stride is negative";
+  // The library takes it, and kernels for Hopper, whose bulk copies have strides of 40 bits, then access other memory (an H200).
+  if (layout.batch > 1 && static_cast<std::uint64_t>(layout.batch_step) * size_of_type(layout.type) >> 40 != 0) {
+    return "a batch stride of a TiB or more";
+  }
   return nullptr;
 }
 

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "accelerators/cuda/ops/product_choices.h"
+#include "accelerators/cuda/ops/product_engine.h"
 #include "anyaccel/accelerator.h"
 #include "anyaccel/detection.h"
 #include "anyaccel/driver_accelerator.h"
@@ -247,6 +248,19 @@ TEST_F(CublasLtTest, TwoOfSeveralWeightsTogether) {
   });
   child.clean();
   EXPECT_EQ(child.calls("cublasLtMatmul"), 2 + 3);
+}
+
+// Addresses that an H200 gave the weights of one layer: small allocations lie far from large ones.
+TEST(CublasLtBatch, MatricesATeraByteApartAreNone) {
+  const auto at = [](uintptr_t address) { return reinterpret_cast<const void*>(address); };
+  constexpr uintptr_t low = uintptr_t{0x0a} << 32, tera = uintptr_t{1} << 40;
+  EXPECT_EQ(cuda::batch_step(at(low), at(low + 4096), 2048, AA_DTYPE_BF16), 2048);
+  EXPECT_EQ(cuda::batch_step(at(low), at(low + tera - 16), 2048, AA_DTYPE_F32), (int64_t{1} << 38) - 4);
+  EXPECT_EQ(cuda::batch_step(at(low), at(low + tera), 2048, AA_DTYPE_F32), std::nullopt);
+  EXPECT_EQ(cuda::batch_step(at(low), at(low + 0x7f06f3dfd000), 2048, AA_DTYPE_BF16), std::nullopt);
+  EXPECT_EQ(cuda::batch_step(at(low), at(low + 4094), 2047, AA_DTYPE_BF16), std::nullopt) << "not a multiple of 16";
+  EXPECT_EQ(cuda::batch_step(at(low), at(low + 4096), 2049, AA_DTYPE_BF16), std::nullopt) << "they overlap";
+  EXPECT_EQ(cuda::batch_step(at(low + 4096), at(low), 2048, AA_DTYPE_BF16), std::nullopt) << "the other one is lower";
 }
 
 TEST_F(CublasLtTest, GatedLinear) {

@@ -36,8 +36,6 @@ constexpr int64_t fewest_rows = 2;
 // 28,672 columns at 0.95.
 constexpr size_t least_gated_bytes = size_t{64} << 20, most_gated_bytes = size_t{256} << 20;
 constexpr size_t gated_share = 64;
-// Weights and results of products that run as one lie so many bytes apart, or a multiple of that.
-constexpr int64_t batch_unit = 16;
 constexpr int64_t fewest_columns = 1024;
 constexpr unsigned most_grid_rows = 65535;
 // With fewer rows, decoding weights in every row's product takes less time than writing and reading them in between.
@@ -155,14 +153,14 @@ class LibraryProducts final : public OpGroup {
       return {};
     ProductProblem p = first.problem();
     if (p != second.problem()) return {};
-    const auto apart = [](const aa_tensor& low, const aa_tensor& high, int64_t& elements) {
-      const auto bytes =
-          static_cast<int64_t>(reinterpret_cast<uintptr_t>(high.data) - reinterpret_cast<uintptr_t>(low.data));
-      elements = bytes / size_of(low.dtype);
-      return bytes > 0 && bytes % batch_unit == 0 && elements >= (low.shape[0] - 1) * row_step(low) + low.shape[1];
+    const auto step = [](const aa_tensor& low, const aa_tensor& high) {
+      return batch_step(low.data, high.data, (low.shape[0] - 1) * row_step(low) + low.shape[1], low.dtype);
     };
+    const auto w_step = step(first.w, second.w), out_step = step(first.out, second.out);
+    if (!w_step || !out_step) return {};
     p.batch = 2;
-    if (!apart(first.w, second.w, p.w_batch_step) || !apart(first.out, second.out, p.out_batch_step)) return {};
+    p.w_batch_step = *w_step;
+    p.out_batch_step = *out_step;
     if (!engine_.supports(p) || !engine_.pays_together(p, first.problem(), stream)) return {};
     return p;
   }
@@ -270,12 +268,12 @@ class LibraryProducts final : public OpGroup {
   // Both products of a piece as one, if the library takes them together: the one whose weights have the lower address first.
   std::optional<ProductProblem> both_gated(const ProductProblem& alone, const void* low, const void* high,
                                            size_t out_bytes, Stream& stream) {
+    const auto w_step = batch_step(low, high, (alone.n - 1) * alone.w_step + alone.k, alone.in);
+    if (!w_step) return {};
     ProductProblem problem = alone;
-    const auto bytes = static_cast<int64_t>(reinterpret_cast<uintptr_t>(high) - reinterpret_cast<uintptr_t>(low));
     problem.batch = 2;
-    problem.w_batch_step = bytes / size_of(problem.in);
+    problem.w_batch_step = *w_step;
     problem.out_batch_step = static_cast<int64_t>(out_bytes) / size_of(problem.out);
-    if (bytes % batch_unit != 0 || problem.w_batch_step < (problem.n - 1) * problem.w_step + problem.k) return {};
     if (!engine_.supports(problem) || !engine_.pays_together(problem, alone, stream)) return {};
     return problem;
   }

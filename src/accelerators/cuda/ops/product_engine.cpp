@@ -75,6 +75,14 @@ uint32_t alignment_of(const void* pointer) {
   return static_cast<uint32_t>(address & (~address + 1));
 }
 
+std::optional<int64_t> batch_step(const void* low, const void* high, int64_t elements, int32_t dtype) {
+  constexpr uintptr_t unit = 16, most = uintptr_t{1} << 40;
+  const uintptr_t from = reinterpret_cast<uintptr_t>(low), to = reinterpret_cast<uintptr_t>(high);
+  if (to <= from || to - from >= most || (to - from) % unit != 0) return {};
+  const auto step = static_cast<int64_t>((to - from) / dtype_size(static_cast<DType>(dtype)));
+  return step >= elements ? std::optional(step) : std::nullopt;
+}
+
 char* product_scratch(DeviceState& device, size_t library_bytes, size_t bytes, Stream& stream) {
   const size_t all = aligned(library_bytes) + bytes;
   // Memory that belongs to a graph does not grow.

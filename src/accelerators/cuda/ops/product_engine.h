@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -64,6 +65,12 @@ inline bool is_by_rows(const aa_tensor& t) {
 inline int64_t row_step(const aa_tensor& t) {
   return t.shape[0] <= 1 ? std::max<int64_t>(t.shape[1], 1) : t.strides[0];
 }
+
+// The distance, in elements of `dtype`, between two matrices of `elements` each that a batch of two may have; nothing if they overlap
+// or `high` is the lower one, if it is no multiple of 16 bytes, or if it is a TiB or more: Hopper's bulk copies have strides of 40
+// bits (cuTensorMapEncodeTiled), and the library does not refuse a longer one but reads from elsewhere. Device memory of large and of
+// small allocations is that far apart.
+std::optional<int64_t> batch_step(const void* low, const void* high, int64_t elements, int32_t dtype);
 
 // Scratch memory of a stream for the library, and behind it, at a multiple of 256, `bytes` for intermediate results. It is the same
 // memory for all calls, and moves when it grows.

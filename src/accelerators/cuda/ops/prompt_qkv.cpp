@@ -128,13 +128,13 @@ std::optional<ProductProblem> PromptQkv::keys_and_values(const aa_op_call& call,
   if (alone.bias || alone != problem(call, values)) return {};
   const bool values_first = memory.out[values] < memory.out[keys];
   const Product low = values_first ? values : keys, high = values_first ? keys : values;
-  const auto bytes =
-      static_cast<int64_t>(reinterpret_cast<uintptr_t>(t.w[high]->data) - reinterpret_cast<uintptr_t>(t.w[low]->data));
+  const auto w_step =
+      batch_step(t.w[low]->data, t.w[high]->data, (alone.n - 1) * alone.w_step + alone.k, alone.in);
+  if (!w_step) return {};
   ProductProblem both = alone;
   both.batch = 2;
-  both.w_batch_step = bytes / 2;
+  both.w_batch_step = *w_step;
   both.out_batch_step = static_cast<int64_t>(memory.out[high] - memory.out[low]) / 2;
-  if (bytes % 16 != 0 || both.w_batch_step < (alone.n - 1) * alone.w_step + alone.k) return {};
   if (!engine_.supports(both) || !engine_.pays_together(both, alone, stream)) return {};
   return both;
 }

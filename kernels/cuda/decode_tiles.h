@@ -1,15 +1,17 @@
-// Products of a few rows of x with rows of quantized weights (Q4_0, Q8_0, Q4_K), for decoding, on the matrix units. What
+// Products of a few rows of x with rows of weights (Q4_0, Q8_0, Q4_K, or bf16), for decoding, on the matrix units. What
 // decode_tiles_linear.cu, decode_tiles_gated.cu and decode_tiles_qkv.cu share.
 //
 // A format's whole numbers are exact in bf16, and the scale of 32 of them multiplies their sum. So a matrix unit multiplies 16
 // rows of numbers by the columns of x, each rounded to bf16, or, with few rows of x, the sum of two bf16 numbers that are columns
-// of their own: the first is x rounded, the second what is missing.
+// of their own: the first is x rounded, the second what is missing. With weights in bf16, x is in bf16 too, or its norm's result is
+// rounded to it: the products are exact.
 //
 // One block a multiprocessor takes an even share of the tiles: eight units of two rows of weights that belong together (see
 // decode_products.h, whose kinds of products these are). A task is a piece of 256 values of each row of a tile. The warps of a
 // block take even shares of its tasks; a tile that began in one warp and ends in others is completed by the first one, which adds
 // their parts in order. A warp copies its next tasks in the background to a ring in shared memory of its own. x lies in
-// shared memory as the matrix units take it, multiplied by the norm's weight; its root mean square is applied at the end.
+// shared memory as the matrix units take it, multiplied by the norm's weight; its root mean square is applied at the end, but
+// where the norm's result is rounded.
 //
 // A kind of product has, beside aa_unit_token, aa_unit_fetch and aa_unit_end,
 //   aa_tile_row(work, unit, row)   where a row of weights begins: sixteenths of the bytes from a base (2^30 at most), which base above
@@ -29,13 +31,30 @@ AA_FN aa_u32 aa_bf16_numbers(aa_u32 word, aa_u32 mask, aa_u32 less) {
 }
 
 // By the format's number. Lane l has of a group of 32 values of row l / 4 the numbers of values i, i + 2, i + 1, i + 3 and of those
-// 16 after, i being 4 * (l % 4): `codes` makes pairs of them. A value is scale * number - least.
+// 16 after, i being 4 * (l % 4): `codes` makes pairs of them. A value is scale * number - least. Of bf16 it has values i to i + 7, i
+// being 8 * (l % 4), as they are.
 template <int kNumber>
 struct aa_tile_format;
 
 template <>
+struct aa_tile_format<AA_TILES_BF16> {
+  static constexpr bool is_dense = true, has_least = false;
+  struct Head {};
+  AA_FN Head head(const aa_u8*) { return {}; }
+  // Odd rows have neighbouring groups exchanged, so that eight lanes read from different banks.
+  AA_FN aa_i32 moved(aa_i32 chunk, aa_i32 row) { return chunk ^ ((row & 1) << 2); }
+  AA_FN void codes(const aa_u8* piece, int group, aa_i32 place, aa_u32 (&a)[4]) {
+    const aa_u32x4 v = *(const aa_u32x4*)(piece + moved(group * 4 + place, AA_LANE >> 2) * 16);
+    a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
+  }
+  AA_FN float scale(const Head&, const aa_u8*, int) { return 1; }
+  AA_FN float least(const Head&, int) { return 0; }
+};
+
+template <>
 struct aa_tile_format<2> {  // Q4_0
-  static constexpr bool has_least = false;
+  static constexpr bool is_dense = false, has_least = false;
+  AA_FN aa_i32 moved(aa_i32 chunk, aa_i32) { return chunk; }
   struct Head {};
   AA_FN Head head(const aa_u8*) { return {}; }
   AA_FN void codes(const aa_u8* piece, int group, aa_i32 place, aa_u32 (&a)[4]) {
@@ -49,7 +68,8 @@ struct aa_tile_format<2> {  // Q4_0
 
 template <>
 struct aa_tile_format<8> {  // Q8_0
-  static constexpr bool has_least = false;
+  static constexpr bool is_dense = false, has_least = false;
+  AA_FN aa_i32 moved(aa_i32 chunk, aa_i32) { return chunk; }
   struct Head {};
   AA_FN Head head(const aa_u8*) { return {}; }
   AA_FN void codes(const aa_u8* piece, int group, aa_i32 place, aa_u32 (&a)[4]) {
@@ -69,7 +89,8 @@ struct aa_tile_format<8> {  // Q8_0
 
 template <>
 struct aa_tile_format<12> {  // Q4_K
-  static constexpr bool has_least = true;
+  static constexpr bool is_dense = false, has_least = true;
+  AA_FN aa_i32 moved(aa_i32 chunk, aa_i32) { return chunk; }
   struct Head {
     float d, dmin;
     aa_u32 scales[2], minima[2];  // of groups 0 to 3 and 4 to 7, a byte each
@@ -172,6 +193,77 @@ AA_FN void aa_stage_tiles(AA_IN(void) x, AA_IN(void) norm, const aa_tiles_x& xs,
   }
 }
 
+// The factor of a row's norm, by sums of squares of each warp.
+template <int kWarps>
+AA_FN float aa_tiles_norm_factor(const aa_tiles_x& xs, const float* squares, aa_i32 m) {
+  float sum = 0;
+  AA_PRAGMA_UNROLL for (int w = 0; w < kWarps; ++w) sum += squares[w * AA_TILES_ROWS + m];
+  return 1.0f / aa_sqrt(aa_fma(sum, xs.inverse_k, xs.eps));
+}
+
+// Brings x to shared memory in bf16: of each group of 32 values and row, 16 bytes for each of four lanes, [group][column][lane]. x is
+// read twice where it is normed: its factor comes before its rounding.
+template <int kColumns, int kWarps>
+AA_FN void aa_stage_dense_tiles(AA_IN(void) x, AA_IN(void) norm, const aa_tiles_x& xs, aa_u32x4* staged, float* squares) {
+  constexpr int kFlight = 4, kThreads = 32 * kWarps;
+  const aa_i32 dtype = aa_opaque(xs.dtype);
+  const aa_i32 norm_dtype = aa_opaque(xs.norm_dtype);
+  const aa_i32 of_row = xs.pieces * 32;  // items of eight values each; what a warp takes at once is of one row
+  const aa_i32 items = xs.m * of_row;
+  AA_IN(aa_u8) factors = AA_AS_IN(aa_u8, norm);
+  aa_u32x4 values[kFlight][2];
+  const auto load = [&](aa_i32 round) {
+    AA_PRAGMA_UNROLL for (int i = 0; i < kFlight; ++i) {
+      const aa_i32 item = round + i * kThreads;
+      const aa_i32 m = item / of_row, at = item - m * of_row;
+      AA_PRAGMA_UNROLL for (int half = 0; half < 2; ++half) {
+        values[i][half] = {0, 0, 0, 0};
+        if (item < items) values[i][half] = aa_load_quad(AA_AS_IN(aa_u8, x) + m * xs.row, dtype, 2 * at + half);
+      }
+    }
+  };
+  if (xs.normed) {
+    if (AA_LANE < AA_TILES_ROWS) squares[AA_WARP * AA_TILES_ROWS + AA_LANE] = 0;
+    AA_WARP_SYNC();
+    AA_PRAGMA_NO_UNROLL for (aa_i32 round = AA_LOCAL_ID; round < items; round += kFlight * kThreads) {
+      load(round);
+      AA_PRAGMA_UNROLL for (int i = 0; i < kFlight; ++i) {
+        const aa_i32 item = round + i * kThreads;
+        if (item >= items) continue;
+        float square = 0;
+        AA_PRAGMA_UNROLL for (int half = 0; half < 2; ++half) {
+          const aa_quad v = aa_quad_value(values[i][half], dtype);
+          AA_PRAGMA_UNROLL for (int e = 0; e < 4; ++e) square = aa_fma(v.v[e], v.v[e], square);
+        }
+        square = aa_warp_sum(square);
+        if (AA_LANE == 0) squares[AA_WARP * AA_TILES_ROWS + item / of_row] += square;
+      }
+    }
+    AA_BARRIER();
+  }
+  AA_PRAGMA_NO_UNROLL for (aa_i32 round = AA_LOCAL_ID; round < items; round += kFlight * kThreads) {
+    load(round);
+    AA_PRAGMA_UNROLL for (int i = 0; i < kFlight; ++i) {
+      const aa_i32 item = round + i * kThreads;
+      if (item >= items) continue;
+      const aa_i32 m = item / of_row, at = item - m * of_row;
+      const float factor = xs.normed ? aa_tiles_norm_factor<kWarps>(xs, squares, m) : 1.0f;
+      aa_u32 pairs[4];
+      AA_PRAGMA_UNROLL for (int half = 0; half < 2; ++half) {
+        aa_quad v = aa_quad_value(values[i][half], dtype);
+        AA_PRAGMA_UNROLL for (int e = 0; e < 4; ++e) v.v[e] *= factor;
+        if (norm_dtype) {
+          const aa_quad by = aa_quad_value(aa_load_quad(factors, norm_dtype, 2 * at + half), norm_dtype);
+          AA_PRAGMA_UNROLL for (int e = 0; e < 4; ++e) v.v[e] *= by.v[e];
+        }
+        pairs[2 * half] = aa_pack_bf16(v.v[0], v.v[1]);
+        pairs[2 * half + 1] = aa_pack_bf16(v.v[2], v.v[3]);
+      }
+      staged[((at >> 2) * kColumns + m) * 4 + (at & 3)] = {pairs[0], pairs[1], pairs[2], pairs[3]};
+    }
+  }
+}
+
 template <int kNumber, int kColumns, class Work>
 AA_FN void aa_decode_tiles(const Work& work, AA_IN(void) x, AA_IN(void) norm, const aa_tiles_x& xs, aa_u8* local) {
   using Format = aa_tile_format<kNumber>;
@@ -205,13 +297,14 @@ AA_FN void aa_decode_tiles(const Work& work, AA_IN(void) x, AA_IN(void) norm, co
   const aa_u64 policy = aa_read_once();
   const auto load = [&](int slot) {
     if (ask < end) {
+      const aa_i32 slot_bytes = aa_opaque(slot * kTaskBytes);
       AA_PRAGMA_UNROLL for (int j = 0; j < (kRows * kChunks + 31) / 32; ++j) {
         const aa_i32 i = lane + 32 * j;
         const aa_i32 row = i / kChunks;
         const aa_u32 place = aa_shuffle_u32(mine, row & 15);
         if (i >= kRows * kChunks) continue;
         const aa_i64 from = (aa_i64)(place & 0x3fffffffu) + ask_piece * kChunks + (i - row * kChunks);
-        aa_async_copy16_once(ring + slot * kTaskBytes + i * 16, aa_tile_base(work, place >> 30), from * 16, true, policy);
+        aa_async_copy16_once(ring + slot_bytes + Format::moved(i, row) * 16, aa_tile_base(work, place >> 30), from * 16, true, policy);
       }
       ++ask;
       if (++ask_piece == pieces) {
@@ -228,7 +321,11 @@ AA_FN void aa_decode_tiles(const Work& work, AA_IN(void) x, AA_IN(void) norm, co
   AA_PRAGMA_NO_UNROLL for (int slot = 0; slot < kSlots; ++slot) load(slot);
   aa_grid_wait();
 
-  aa_stage_tiles<kColumns, 32 * kWarps, Format::has_least>(x, norm, xs, staged, all, squares);
+  if (Format::is_dense) {
+    aa_stage_dense_tiles<kColumns, kWarps>(x, norm, xs, staged, squares);
+  } else {
+    aa_stage_tiles<kColumns, 32 * kWarps, Format::has_least>(x, norm, xs, staged, all, squares);
+  }
   AA_BARRIER();
 
   // A matrix unit gives lane l columns 2 * (l % 4) and the next one of both rows of unit l / 4: the two parts of one token, or two
@@ -243,12 +340,7 @@ AA_FN void aa_decode_tiles(const Work& work, AA_IN(void) x, AA_IN(void) norm, co
     about[i] = {1.0f, 0, 0};
     if (tokens[i] < 0) continue;
     about[i] = aa_unit_token(work, tokens[i]);
-    about[i].scale = 1.0f;
-    if (xs.normed) {
-      float sum = 0;
-      AA_PRAGMA_UNROLL for (int w = 0; w < kWarps; ++w) sum += squares[w * AA_TILES_ROWS + tokens[i]];
-      about[i].scale = 1.0f / aa_sqrt(aa_fma(sum, xs.inverse_k, xs.eps));
-    }
+    about[i].scale = xs.normed && !Format::is_dense ? aa_tiles_norm_factor<kWarps>(xs, squares, tokens[i]) : 1.0f;
   }
 
   aa_i32 tile = first + begin / pieces, piece = begin % pieces;
@@ -292,8 +384,13 @@ AA_FN void aa_decode_tiles(const Work& work, AA_IN(void) x, AA_IN(void) norm, co
       aa_u32 p[4], q[4];
       Format::codes(upper, group, place, p);
       Format::codes(lower, group, place, q);
-      float d[4] = {0, 0, 0, 0};
       const aa_u32 low[4] = {p[0], q[0], p[1], q[1]}, high[4] = {p[2], q[2], p[3], q[3]};
+      if (Format::is_dense) {
+        aa_mma_bf16(sums.v, low, b.x, b.y);
+        aa_mma_bf16(sums.v, high, b.z, b.w);
+        continue;
+      }
+      float d[4] = {0, 0, 0, 0};
       aa_mma_bf16(d, low, b.x, b.y);
       aa_mma_bf16(d, high, b.z, b.w);
       const float upper_scale = Format::scale(upper_head, upper, group);
@@ -345,5 +442,7 @@ AA_FN void aa_decode_tiles(const Work& work, AA_IN(void) x, AA_IN(void) norm, co
 
 // The kernels of a file, X(name, number, columns) being one of them.
 #define AA_TILES_OF_FORMAT(X, name, number) X(name##_1, number, 2) X(name##_8, number, 8)
+// One row of x is decode_products.h's.
+#define AA_TILES_OF_BF16(X, name) X(name##_bf16_8, AA_TILES_BF16, 8)
 
 #endif  // ANYACCEL_KERNELS_DECODE_TILES_H_

@@ -1,20 +1,21 @@
 // The struct that the kernels of decode_tiles_*.cu take by value, and their sizes; the host includes this too (see
-// ../portable/arguments.h). A kernel is made for a format of weights, by its number (Q4_0, Q8_0, Q4_K), and a number of columns:
-// the most products of parts of x that a tile computes at once.
+// ../portable/arguments.h). A kernel is made for a format of weights, by GGUF's number (Q4_0, Q8_0, Q4_K, or AA_TILES_BF16), and a
+// number of columns: the most products of parts of x that a tile computes at once.
 #ifndef ANYACCEL_KERNELS_DECODE_TILES_ARGUMENTS_H_
 #define ANYACCEL_KERNELS_DECODE_TILES_ARGUMENTS_H_
 
 // Most rows of x.
 #define AA_TILES_ROWS 8
+#define AA_TILES_BF16 30
 // Values of a piece, and its bytes: eight blocks of 32 values, or one of 256.
 #define AA_TILES_PIECE 256
-#define AA_TILES_BYTES(number) ((number) == 8 ? 272 : 144)
+#define AA_TILES_BYTES(number) ((number) == AA_TILES_BF16 ? 512 : (number) == 8 ? 272 : 144)
 // Units of two rows of weights in a tile. A warp multiplies a piece of each of a tile's rows at once.
 #define AA_TILES_UNITS 8
 // The warps of a block, and the tasks that each has under way in its ring: 72 to 136 KiB a multiprocessor.
-#define AA_TILES_WARPS(number, columns) ((number) == 8 && (columns) > 2 ? 12 : 16)
+#define AA_TILES_WARPS(number, columns) ((number) == AA_TILES_BF16 ? 8 : (number) == 8 && (columns) > 2 ? 12 : 16)
 #define AA_TILES_THREADS(number, columns) (32 * AA_TILES_WARPS(number, columns))
-#define AA_TILES_SLOTS(number) ((number) == 8 ? 2 : 3)
+#define AA_TILES_SLOTS(number) ((number) == AA_TILES_BF16 || (number) == 8 ? 2 : 3)
 // Shared memory: the rings; x in parts, and for formats with a minimum the sums of its groups of 32; the sums of squares by warp
 // and row; parts of tiles by thread.
 #define AA_TILES_SHARED(number, columns, pieces)                                                              \
@@ -31,7 +32,7 @@ typedef struct aa_tiles_x {
   float eps;
   float inverse_k;
   aa_i32 m;      /* rows */
-  aa_i32 parts;  /* bf16 numbers that a value of x is the sum of: 1 or 2; m * parts <= columns */
+  aa_i32 parts;  /* bf16 numbers that a value of x is the sum of: 1 or 2; m * parts <= columns; 1 with weights in bf16 */
   aa_i32 pieces; /* of a row: K / 256 */
   aa_i32 units;
   aa_i32 tiles_each; /* tiles of every block, and how many blocks, the first ones, have one more */

@@ -1,4 +1,4 @@
-// "norm_quantized_gated_linear" of anyaccel/abi/ops.h, rounded, for a few rows of x; see decode_tiles.h.
+// "norm_quantized_gated_linear", rounded, and "norm_gated_linear" of anyaccel/abi/ops.h for a few rows of x; see decode_tiles.h.
 #include "decode_tiles.h"
 #include "decode_gated.h"
 
@@ -29,4 +29,7 @@ AA_TILES_OF_FORMAT(AA_TILES_GATED, decode_tiles_gated_q8_0, 8)
 #endif
 #if !defined(AA_NUMBER) || AA_NUMBER == 12
 AA_TILES_OF_FORMAT(AA_TILES_GATED, decode_tiles_gated_q4_k, 12)
+#endif
+#if !defined(AA_NUMBER) || AA_NUMBER == 30
+AA_TILES_OF_BF16(AA_TILES_GATED, decode_tiles_gated)
 #endif

@@ -1,4 +1,4 @@
-// "quantized_linear" of anyaccel/abi/ops.h, rounded, for a few rows of x; see decode_tiles.h.
+// "quantized_linear", rounded, "linear" and "norm_linear" of anyaccel/abi/ops.h for a few rows of x; see decode_tiles.h.
 #include "decode_tiles.h"
 #include "decode_linear.h"
 
@@ -12,11 +12,11 @@ AA_FN AA_IN(aa_u8) aa_tile_base(const aa_tiles_linear_work& work, aa_u32) { retu
 
 #define AA_TILES_LINEAR(name, number, columns) \
   AA_TUNED_KERNEL(name, AA_TILES_THREADS(number, columns), 1) \
-  (AA_IN(void) x, aa_tiles_x xs, AA_OUT(void) out, AA_IN(void) w, AA_IN(void) bias, aa_decode_part part, \
-   AA_IN(void) residual, aa_decode_residual res) { \
+  (AA_IN(void) x, AA_IN(void) norm, aa_tiles_x xs, AA_OUT(void) out, AA_IN(void) w, AA_IN(void) bias, \
+   aa_decode_part part, AA_IN(void) residual, aa_decode_residual res) { \
     AA_DYNAMIC_LOCAL(local); \
     const aa_tiles_linear_work work = {{w}, {out}, {bias}, {part}, residual, res}; \
-    aa_decode_tiles<number, columns>(work, x, x, xs, local); \
+    aa_decode_tiles<number, columns>(work, x, norm, xs, local); \
   } \
   AA_REGISTER_TUNED(name, AA_TILES_THREADS(number, columns))
 
@@ -28,4 +28,7 @@ AA_TILES_OF_FORMAT(AA_TILES_LINEAR, decode_tiles_linear_q8_0, 8)
 #endif
 #if !defined(AA_NUMBER) || AA_NUMBER == 12
 AA_TILES_OF_FORMAT(AA_TILES_LINEAR, decode_tiles_linear_q4_k, 12)
+#endif
+#if !defined(AA_NUMBER) || AA_NUMBER == 30
+AA_TILES_OF_BF16(AA_TILES_LINEAR, decode_tiles_linear)
 #endif

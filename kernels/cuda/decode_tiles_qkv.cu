@@ -1,4 +1,4 @@
-// "norm_quantized_qkv_rope" of anyaccel/abi/ops.h, rounded, for a few tokens; see decode_tiles.h.
+// "norm_quantized_qkv_rope", rounded, and "norm_qkv_rope" of anyaccel/abi/ops.h for a few tokens; see decode_tiles.h.
 #include "decode_tiles.h"
 #include "decode_qkv.h"
 
@@ -33,4 +33,7 @@ AA_TILES_OF_FORMAT(AA_TILES_QKV, decode_tiles_qkv_q8_0, 8)
 #endif
 #if !defined(AA_NUMBER) || AA_NUMBER == 12
 AA_TILES_OF_FORMAT(AA_TILES_QKV, decode_tiles_qkv_q4_k, 12)
+#endif
+#if !defined(AA_NUMBER) || AA_NUMBER == 30
+AA_TILES_OF_BF16(AA_TILES_QKV, decode_tiles_qkv)
 #endif

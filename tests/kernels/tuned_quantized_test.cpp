@@ -1,6 +1,6 @@
 // The kernels of kernels/cuda/decode_quantized.cu and decode_tiles_linear.cu and decode_tiles_gated.cu on the host, against sums in
-// double of the weights that the CPU's plain decoder gives: each format, numbers of rows, element types, odd sizes, gaps between
-// rows, biases and residuals. (decode_tiles_qkv.cu is tested with the fused ops, on the simulated device.)
+// double of the weights that the CPU's plain decoder gives, or of weights in bf16: each format, numbers of rows, element types, odd
+// sizes, gaps between rows, biases and residuals. (decode_tiles_qkv.cu is tested with the fused ops, on the simulated device.)
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -47,6 +47,7 @@ class Matrix {
   Type type() const { return type_; }
   int64_t row() const { return row_; }
   KernelArgument reads() { return is_there() ? in(array_) : none(); }
+  KernelArgument reads_early(bool early) { return early ? weights(array_) : reads(); }
   KernelArgument writes() { return out(array_); }
 
  private:
@@ -198,7 +199,7 @@ TEST_P(DecodeQuantized, TilesAgreeWithDecodedWeights) {
     part.bias_dtype = bias.type();
     const aa_decode_residual res{residual.row(), 1, residual.type(), 0};
     ASSERT_EQ(tiles.run("decode_tiles_linear", GetParam(),
-                        {x.reads(), number(tiles.x), out.writes(), w.reads(tiles.x.early != 0), bias.reads(),
+                        {x.reads(), none(), number(tiles.x), out.writes(), w.reads(tiles.x.early != 0), bias.reads(),
                          number(part), in_place ? out.writes() : residual.reads(), number(res)}),
               "");
     for (int64_t i = 0; i < m; ++i) {
@@ -265,6 +266,85 @@ TEST_P(DecodeQuantized, GatedTilesAgreeWithDecodedWeights) {
         ASSERT_NEAR(out.get(i, j), expected,
                     a * std::fabs(right.sum) + b * std::fabs(left.sum) + a * b + 1e-6 * std::fabs(expected))
             << m << " rows, row " << i << ", column " << j << " of " << n << ", k " << k;
+      }
+    }
+  }
+}
+
+double rounded_to_bf16(double value) {
+  const std::uint32_t bits = static_cast<std::uint32_t>(sim::bf16_from_float(static_cast<float>(value))) << 16;
+  float result = 0;
+  std::memcpy(&result, &bits, 4);
+  return static_cast<double>(result);
+}
+
+// Rows of x that are in bf16, or that a norm whose result is rounded to it makes.
+TEST(DecodeBf16, TilesAreSumsOfExactProducts) {
+  constexpr Format format{AA_TILES_BF16, "bf16"};
+  for (unsigned seed = 0; seed < 24; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    Random random(seed);
+    const int64_t m = random.integer(2, AA_TILES_ROWS);
+    const int64_t n = random.integer(1, random.chance(0.3) ? 200 : 40), k = 256 * random.integer(1, 9);
+    const bool normed = random.chance(0.5);
+    Matrix w(BF16, n, k, 8 * random.integer(0, 2)),
+        x(normed ? random_type(random) : BF16, m, k, 4 * random.integer(0, 2));
+    Matrix out(random_type(random), m, n, random.integer(0, 3)), norm, bias, residual;
+    w.fill(random, n);
+    x.fill(random, m);
+    if (normed && random.chance(0.7)) {
+      norm = Matrix(random_type(random), 1, k, 0);
+      norm.fill(random, 1);
+    }
+    if (random.chance(0.5)) {
+      bias = Matrix(random_type(random), 1, n, 0);
+      bias.fill(random, 1);
+    }
+    if (random.chance(0.5)) {
+      residual = Matrix(out.type(), m, n, out.row() - n);
+      residual.fill(random, m);
+    }
+    Tiles tiles(random, x, m, k, (n + 1) / 2);
+    tiles.x.parts = 1;
+    tiles.x.normed = normed ? 1 : 0;
+    tiles.x.norm_dtype = norm.type();
+    aa_decode_part part{};
+    part.w_row = w.row() * size_of(BF16);
+    part.out_row = out.row();
+    part.out_inner = 1;
+    part.bias_inner = 1;
+    part.n = static_cast<int32_t>(n);
+    part.units = tiles.x.units;
+    part.out_dtype = out.type();
+    part.bias_dtype = bias.type();
+    const aa_decode_residual res{residual.row(), 1, residual.type(), 0};
+    ASSERT_EQ(tiles.run("decode_tiles_linear", format,
+                        {x.reads(), norm.reads(), number(tiles.x), out.writes(), w.reads_early(tiles.x.early != 0),
+                         bias.reads(), number(part), residual.reads(), number(res)}),
+              "");
+    for (int64_t i = 0; i < m; ++i) {
+      double square = 0;
+      for (int64_t l = 0; l < k; ++l) square += x.get(i, l) * x.get(i, l);
+      const double factor = 1 / std::sqrt(square / static_cast<double>(k) + 1e-5);
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = 0, error = 1e-6;
+        for (int64_t l = 0; l < k; ++l) {
+          double v = x.get(i, l);
+          if (normed) {
+            v *= factor * (norm.is_there() ? norm.get(0, l) : 1);
+            // Near the middle of two numbers the kernel may choose the other one.
+            const double low = rounded_to_bf16(v * (1 - 1e-6)), high = rounded_to_bf16(v * (1 + 1e-6));
+            error += std::fabs((high - low) * w.get(j, l));
+            v = low;
+          }
+          sum += v * w.get(j, l);
+          error += 2e-6 * std::fabs(v * w.get(j, l));
+        }
+        if (bias.is_there()) sum += bias.get(0, j);
+        if (residual.is_there()) sum += residual.get(i, j);
+        const double unit = std::ldexp(1.01, out.type() == F32 ? -24 : out.type() == BF16 ? -8 : -11);
+        ASSERT_NEAR(out.get(i, j), sum, error + unit * std::fabs(sum))
+            << m << " rows, row " << i << ", column " << j << " of " << n << ", k " << k << (normed ? ", normed" : "");
       }
     }
   }

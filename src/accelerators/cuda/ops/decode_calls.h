@@ -6,6 +6,13 @@
 
 namespace anyaccel::cuda {
 
+// The norm before a product.
+struct CallNorm {
+  const aa_tensor& weight;  // may be absent
+  float eps;
+  int32_t dtype = AA_DTYPE_F32;  // of its result; decode_tiles.cpp does not ask, since its formats have one each
+};
+
 // A weight with its results and bias, in units of `unit` rows.
 aa_decode_part part_of(const aa_tensor& out, const aa_tensor& w, const aa_tensor& bias, int unit);
 aa_decode_residual residual_of(const aa_tensor& residual);

@@ -42,13 +42,6 @@ constexpr aa_tensor absent{};
 // Returns true if the kernels can give a norm's result this dtype.
 bool rounds_as(int32_t dtype) { return dtype == AA_DTYPE_F32 || dtype == AA_DTYPE_BF16; }
 
-// The norm before a product.
-struct Norm {
-  const aa_tensor& weight;  // may be absent
-  float eps;
-  int32_t dtype;  // of its result
-};
-
 class DecodeProducts final : public OpGroup {
  public:
   explicit DecodeProducts(DeviceState& device) : device_(device) {
@@ -100,7 +93,7 @@ class DecodeProducts final : public OpGroup {
       case Op::Linear: return enqueue_linear(t[0], t[1], {}, t[2], t[3], t[4], stream);
       case Op::NormLinear: {
         const auto& params = params_of<aa_norm_linear_params>(call);
-        return enqueue_linear(t[0], t[1], Norm{t[2], params.eps, params.normed}, t[3], t[4], absent, stream);
+        return enqueue_linear(t[0], t[1], CallNorm{t[2], params.eps, params.normed}, t[3], t[4], absent, stream);
       }
       case Op::LinearMulti: return enqueue_multi(call, stream);
       case Op::GatedLinear:
@@ -108,7 +101,7 @@ class DecodeProducts final : public OpGroup {
                              stream);
       case Op::NormGatedLinear: {
         const auto& params = params_of<aa_norm_activation_params>(call);
-        return enqueue_gated(t[0], t[1], Norm{t[2], params.eps, params.normed}, t[3], t[4], t[5], t[6], params.kind,
+        return enqueue_gated(t[0], t[1], CallNorm{t[2], params.eps, params.normed}, t[3], t[4], t[5], t[6], params.kind,
                              stream);
       }
       default: return enqueue_qkv(call, stream);
@@ -138,7 +131,7 @@ class DecodeProducts final : public OpGroup {
                              device_.facts().shared_per_block_optin);
   }
 
-  static const void* data_of(const std::optional<Norm>& norm) { return norm ? norm->weight.data : nullptr; }
+  static const void* data_of(const std::optional<CallNorm>& norm) { return norm ? norm->weight.data : nullptr; }
 
   struct Planned {
     DecodePlan plan;
@@ -147,7 +140,7 @@ class DecodeProducts final : public OpGroup {
   // Plans the computation of `units` of `unit` rows of `weights`, which have one element type. Records in the stream that
   // the next kernel writes `written`.
   Planned plan(Stream& stream, std::initializer_list<const aa_tensor*> written, const aa_tensor& x,
-               const std::optional<Norm>& norm, std::span<const aa_tensor* const> weights, int64_t units,
+               const std::optional<CallNorm>& norm, std::span<const aa_tensor* const> weights, int64_t units,
                int unit) const {
     const int32_t w_dtype = weights.front()->dtype;
     DecodePlan plan = decode_plan(*kernel_for(x, w_dtype, unit), x.shape[0], x.shape[1],
@@ -179,7 +172,7 @@ class DecodeProducts final : public OpGroup {
     return *kernels_[(file * weight_types.size() + type) * decode_kernels.size() + plan.kernel];
   }
 
-  void enqueue_linear(const aa_tensor& out, const aa_tensor& x, const std::optional<Norm>& norm, const aa_tensor& w,
+  void enqueue_linear(const aa_tensor& out, const aa_tensor& x, const std::optional<CallNorm>& norm, const aa_tensor& w,
                       const aa_tensor& bias, const aa_tensor& residual, Stream& stream) {
     if (out.shape[0] == 0 || out.shape[1] == 0) return;
     const int unit = decode_linear_unit(x.shape[0]);
@@ -222,9 +215,9 @@ class DecodeProducts final : public OpGroup {
                 data(3, 2), parts[3]);
   }
 
-  void enqueue_gated(const aa_tensor& out, const aa_tensor& x, const std::optional<Norm>& norm, const aa_tensor& w_gate,
-                     const aa_tensor& w_up, const aa_tensor& bias_gate, const aa_tensor& bias_up, int32_t kind,
-                     Stream& stream) {
+  void enqueue_gated(const aa_tensor& out, const aa_tensor& x, const std::optional<CallNorm>& norm,
+                     const aa_tensor& w_gate, const aa_tensor& w_up, const aa_tensor& bias_gate,
+                     const aa_tensor& bias_up, int32_t kind, Stream& stream) {
     if (out.shape[0] == 0 || out.shape[1] == 0) return;
     const aa_decode_part gate = part_of(out, w_gate, bias_gate, 1);
     const aa_decode_part up = part_of(out, w_up, bias_up, 1);
@@ -246,7 +239,7 @@ class DecodeProducts final : public OpGroup {
     if (units == 0) return;
     const std::array weights = {&t[5], &t[7], &t[9]};
     const auto [plan, shape] =
-        this->plan(stream, {&q, &k_cache, &v_cache}, x, Norm{norm, params.eps, params.normed}, weights, units, 2);
+        this->plan(stream, {&q, &k_cache, &v_cache}, x, CallNorm{norm, params.eps, params.normed}, weights, units, 2);
     kernel(qkv_file, t[5].dtype, plan)
         .launch(0, stream.handle(), shape, x.data, norm.data, plan.x, t[5].data, t[7].data, t[9].data, t[6].data,
                 t[8].data, t[10].data, q.data, k_cache.data, v_cache.data, a.q, a.k, a.v, cos.data, sin.data,

@@ -1,11 +1,14 @@
-// Rounded products of a few rows of x with weights of Q4_0, Q8_0 and Q4_K by the kernels of kernels/cuda/decode_tiles_*.cu:
-// "quantized_linear", "norm_quantized_gated_linear" and "norm_quantized_qkv_rope". Rows of weights have a multiple of 256 values
-// and begin at multiples of 16 bytes. decode_quantized.cpp and the portable kernels run what is not supported here.
+// Products of a few rows of x on the matrix units by the kernels of kernels/cuda/decode_tiles_*.cu: rounded ones with weights of
+// Q4_0, Q8_0 and Q4_K ("quantized_linear", "norm_quantized_gated_linear", "norm_quantized_qkv_rope"), and exact ones with weights in
+// bf16 of two rows and more in bf16, or whose norm's result is rounded to it ("linear", "norm_linear", "norm_gated_linear",
+// "norm_qkv_rope"). Rows of weights have a multiple of 256 values and begin at multiples of 16 bytes. decode_products.cpp,
+// decode_quantized.cpp and the portable kernels run what is not supported here.
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,10 +29,14 @@ struct TileFormat {
   uint32_t number;
   const char* name;
 };
-constexpr std::array<TileFormat, 3> tile_formats = {
-    {{AA_BLOCK_Q4_0, "q4_0"}, {AA_BLOCK_Q8_0, "q8_0"}, {AA_BLOCK_Q4_K, "q4_k"}}};
-// Columns of each format's kernels, which the ends of their names stand for: of one row of x in two parts, and of more.
+constexpr std::array<TileFormat, 4> tile_formats = {
+    {{AA_BLOCK_Q4_0, "q4_0"}, {AA_BLOCK_Q8_0, "q8_0"}, {AA_BLOCK_Q4_K, "q4_k"}, {AA_TILES_BF16, "bf16"}}};
+constexpr size_t bf16_format = 3;
+// Columns of each format's kernels, which the ends of their names stand for: of one row of x in two parts, and of more. Of bf16 there
+// is only the latter.
 constexpr std::array<int, 2> tile_columns = {2, 8};
+// With fewer, decode_products.cpp takes less time: with two rows 0.93 of the tiles', on an H200 and a model of 1.1 B parameters.
+constexpr int64_t fewest_bf16_rows = 3;
 // Where a row of weights begins is told in 30 bits, in units of 16 bytes.
 constexpr int64_t most_weight_bytes = int64_t{16} << 30;
 
@@ -52,9 +59,11 @@ class DecodeTiles final : public OpGroup {
     for (const char* file : {"decode_tiles_linear", "decode_tiles_gated", "decode_tiles_qkv"}) {
       for (const TileFormat& format : tile_formats) {
         const std::string name = std::string(file) + "_" + format.name;
-        kernels_.push_back(std::make_unique<TunedKernels>(
-            device, std::string(file) + ".cu", std::vector<std::string>{name + "_1", name + "_8"},
-            std::vector<std::string>{"-DAA_NUMBER=" + std::to_string(format.number)}));
+        std::vector<std::string> names{name + "_8"};
+        if (format.number != AA_TILES_BF16) names.insert(names.begin(), name + "_1");
+        kernels_.push_back(
+            std::make_unique<TunedKernels>(device, std::string(file) + ".cu", names,
+                                           std::vector<std::string>{"-DAA_NUMBER=" + std::to_string(format.number)}));
       }
     }
   }
@@ -64,35 +73,57 @@ class DecodeTiles final : public OpGroup {
   bool supports(Op op, const aa_op_call& call, DeviceState&) override {
     const aa_tensor* t = call.tensors;
     switch (op) {
-      case Op::QuantizedLinear: {
-        const auto& params = params_of<aa_quantized_params>(call);
-        return fits(params, t[1], no_tensor, {t[2]});
-      }
-      case Op::NormQuantizedGatedLinear: {
-        const auto& params = params_of<aa_norm_quantized_params>(call);
-        return fits(params, t[1], t[2], {t[3], t[4]});
-      }
-      default: {
-        const auto& params = params_of<aa_norm_quantized_params>(call);
-        const int64_t head_size = t[0].shape[2];
-        return head_size > 0 && head_size % 2 == 0 && 2 * t[11].shape[1] <= head_size && t[1].shape[0] <= INT32_MAX &&
-               t[1].shape[2] <= INT32_MAX && fits(params, t[3], t[4], {t[5], t[7], t[9]});
-      }
+      case Op::QuantizedLinear: return fits(format_of(params_of<aa_quantized_params>(call)), t[1], no_tensor, {t[2]});
+      case Op::NormQuantizedGatedLinear:
+        return fits(format_of(params_of<aa_norm_quantized_params>(call)), t[1], t[2], {t[3], t[4]});
+      case Op::NormQuantizedQkvRope:
+        return rotates(t) &&
+               fits(format_of(params_of<aa_norm_quantized_params>(call)), t[3], t[4], {t[5], t[7], t[9]});
+      case Op::Linear: return t[1].dtype == AA_DTYPE_BF16 && fits(bf16_format, t[1], no_tensor, {t[2]});
+      case Op::NormLinear:
+        return params_of<aa_norm_linear_params>(call).normed == AA_DTYPE_BF16 &&
+               fits(bf16_format, t[1], t[2], {t[3]});
+      case Op::NormGatedLinear:
+        return params_of<aa_norm_activation_params>(call).normed == AA_DTYPE_BF16 &&
+               fits(bf16_format, t[1], t[2], {t[3], t[4]});
+      default:
+        return params_of<aa_norm_rope_params>(call).normed == AA_DTYPE_BF16 && rotates(t) &&
+               fits(bf16_format, t[3], t[4], {t[5], t[7], t[9]});
     }
   }
 
   void enqueue(Op op, const aa_op_call& call, Stream& stream) override {
     const aa_tensor* t = call.tensors;
     switch (op) {
-      case Op::QuantizedLinear: return enqueue_linear(call, stream);
-      case Op::NormQuantizedGatedLinear: return enqueue_gated(call, stream);
-      default:
-        if (t[3].shape[0] > 0) enqueue_qkv(call, stream);
+      case Op::QuantizedLinear:
+        return enqueue_linear(format_of(params_of<aa_quantized_params>(call)), t[0], t[1], {}, t[2], t[3], t[4],
+                              stream);
+      case Op::Linear: return enqueue_linear(bf16_format, t[0], t[1], {}, t[2], t[3], t[4], stream);
+      case Op::NormLinear:
+        return enqueue_linear(bf16_format, t[0], t[1], CallNorm{t[2], params_of<aa_norm_linear_params>(call).eps},
+                              t[3], t[4], no_tensor, stream);
+      case Op::NormQuantizedGatedLinear: {
+        const auto& params = params_of<aa_norm_quantized_params>(call);
+        return enqueue_gated(format_of(params), t, params.eps, params.kind, stream);
+      }
+      case Op::NormGatedLinear: {
+        const auto& params = params_of<aa_norm_activation_params>(call);
+        return enqueue_gated(bf16_format, t, params.eps, params.kind, stream);
+      }
+      case Op::NormQuantizedQkvRope: {
+        const auto& params = params_of<aa_norm_quantized_params>(call);
+        return enqueue_qkv(format_of(params), t, params.eps, params.interleaved, stream);
+      }
+      default: {
+        const auto& params = params_of<aa_norm_rope_params>(call);
+        return enqueue_qkv(bf16_format, t, params.eps, params.interleaved, stream);
+      }
     }
   }
 
  private:
-  static constexpr Op list[] = {Op::QuantizedLinear, Op::NormQuantizedGatedLinear, Op::NormQuantizedQkvRope};
+  static constexpr Op list[] = {Op::QuantizedLinear, Op::NormQuantizedGatedLinear, Op::NormQuantizedQkvRope, Op::Linear,
+                                Op::NormLinear,      Op::NormGatedLinear,          Op::NormQkvRope};
   enum File : size_t { linear_file, gated_file, qkv_file };
 
   struct Plan {
@@ -101,50 +132,59 @@ class DecodeTiles final : public OpGroup {
     TunedLaunch shape;
   };
 
-  static size_t format_of(int32_t number) {
-    const auto* found = std::ranges::find(tile_formats, static_cast<uint32_t>(number), &TileFormat::number);
+  // The index in tile_formats; their number for other formats, and for exact products.
+  template <class Params>
+  static size_t format_of(const Params& params) {
+    if (params.rounding != AA_QUANTIZED_ROUNDED) return tile_formats.size();
+    const auto* found = std::ranges::find(tile_formats, static_cast<uint32_t>(params.format), &TileFormat::number);
     return static_cast<size_t>(found - tile_formats.begin());
   }
-  static int64_t shared_bytes(size_t format, size_t kernel, int64_t k) {
-    return AA_TILES_SHARED(tile_formats.at(format).number, tile_columns.at(kernel), k / AA_TILES_PIECE);
+  static int columns_of(size_t format, int64_t m) { return tile_columns.at(m > 1 || format == bf16_format ? 1 : 0); }
+  static int64_t shared_bytes(size_t format, int64_t m, int64_t k) {
+    return AA_TILES_SHARED(tile_formats.at(format).number, columns_of(format, m), k / AA_TILES_PIECE);
   }
 
-  template <class Params>
-  bool fits(const Params& params, const aa_tensor& x, const aa_tensor& norm,
+  // Of the tensors of "norm_qkv_rope" and "norm_quantized_qkv_rope".
+  static bool rotates(const aa_tensor* t) {
+    const int64_t head_size = t[0].shape[2];
+    return head_size > 0 && head_size % 2 == 0 && 2 * t[11].shape[1] <= head_size && t[1].shape[0] <= INT32_MAX &&
+           t[1].shape[2] <= INT32_MAX;
+  }
+  bool fits(size_t format, const aa_tensor& x, const aa_tensor& norm,
             std::initializer_list<std::reference_wrapper<const aa_tensor>> ws) const {
     const int64_t m = x.shape[0], k = x.shape[1];
-    const size_t format = format_of(params.format);
-    if (format == tile_formats.size() || params.rounding != AA_QUANTIZED_ROUNDED || m > AA_TILES_ROWS) return false;
+    if (format == tile_formats.size() || m > AA_TILES_ROWS) return false;
+    if (format == bf16_format && m < fewest_bf16_rows) return false;
     if (k < 1 || k % AA_TILES_PIECE != 0 || k > INT32_MAX / 64) return false;
-    if (shared_bytes(format, m > 1 ? 1 : 0, k) > device_.facts().shared_per_block_optin) return false;
+    if (shared_bytes(format, m, k) > device_.facts().shared_per_block_optin) return false;
     if (!reads_by_four(x) || (is_there(norm) && !reads_by_four(norm))) return false;
     for (const aa_tensor& w : ws) {
+      if (format == bf16_format && (w.dtype != AA_DTYPE_BF16 || w.strides[1] != 1)) return false;
       if (reinterpret_cast<uintptr_t>(w.data) % 16 != 0 || w.shape[0] > INT32_MAX / 4) return false;
       if (w.shape[0] <= 1) continue;
-      if (w.strides[0] < 0 || w.strides[0] % 16 != 0 ||
-          w.shape[0] > most_weight_bytes / std::max<int64_t>(w.strides[0], 1))
-        return false;
+      const int64_t row = w.strides[0] * size_of(w.dtype);
+      if (row < 0 || row % 16 != 0 || w.shape[0] > most_weight_bytes / std::max<int64_t>(row, 1)) return false;
     }
     return true;
   }
 
-  // Plans the computation of `units` units of two rows of `weights`; `norm`: null if x is used as it is. Records in the stream
-  // that the next kernel writes `written`.
-  Plan plan(int32_t format, const aa_tensor& x, const aa_tensor* norm, float eps, int64_t units,
+  // Plans the computation of `units` units of two rows of `weights`. Records in the stream that the next kernel writes `written`.
+  Plan plan(size_t format, const aa_tensor& x, const std::optional<CallNorm>& norm, int64_t units,
             std::initializer_list<const aa_tensor*> weights, std::initializer_list<const aa_tensor*> written,
             Stream& stream) const {
     const int64_t m = x.shape[0], k = x.shape[1];
+    const int columns = columns_of(format, m);
     Plan plan{};
-    plan.format = format_of(format);
-    plan.kernel = m > 1 ? 1 : 0;
+    plan.format = format;
+    plan.kernel = m > 1 && format != bf16_format ? 1 : 0;
     plan.x.row = x.strides[0] * size_of(x.dtype);
     plan.x.dtype = x.dtype;
-    plan.x.normed = norm != nullptr;
-    plan.x.norm_dtype = norm ? norm->dtype : AA_DTYPE_NONE;
-    plan.x.eps = eps;
+    plan.x.normed = norm.has_value();
+    plan.x.norm_dtype = norm ? norm->weight.dtype : AA_DTYPE_NONE;
+    plan.x.eps = norm ? norm->eps : 0.0f;
     plan.x.inverse_k = 1.0f / static_cast<float>(k);
     plan.x.m = static_cast<int32_t>(m);
-    plan.x.parts = 2 * m <= tile_columns.at(plan.kernel) ? 2 : 1;
+    plan.x.parts = 2 * m <= columns && format != bf16_format ? 2 : 1;
     plan.x.pieces = static_cast<int32_t>(k / AA_TILES_PIECE);
     plan.x.units = static_cast<int32_t>(units);
     const int64_t tiles = (units + AA_TILES_UNITS - 1) / AA_TILES_UNITS;
@@ -158,48 +198,44 @@ class DecodeTiles final : public OpGroup {
     for (const aa_tensor* tensor : written) writes.at(write_count++) = PendingWrites::range_of(*tensor);
     plan.x.early = pending.known() && !pending.contains_any_of(std::span(reads).first(read_count));
     pending.add(plan.x.early != 0, std::span(writes).first(write_count));
-    const auto number = tile_formats.at(plan.format).number;
     plan.shape = {.grid = {static_cast<unsigned>(blocks), 1, 1},
-                  .block = static_cast<unsigned>(AA_TILES_THREADS(number, tile_columns.at(plan.kernel))),
-                  .shared_bytes = static_cast<unsigned>(shared_bytes(plan.format, plan.kernel, k)),
+                  .block = static_cast<unsigned>(AA_TILES_THREADS(tile_formats.at(format).number, columns)),
+                  .shared_bytes = static_cast<unsigned>(shared_bytes(format, m, k)),
                   .overlaps_previous = true,
                   .alone = true};
     return plan;
   }
   TunedKernels& kernels(File file, const Plan& plan) { return *kernels_[file * tile_formats.size() + plan.format]; }
 
-  void enqueue_linear(const aa_op_call& call, Stream& stream) {
-    const aa_tensor &out = call.tensors[0], &x = call.tensors[1], &w = call.tensors[2], &bias = call.tensors[3],
-                    &residual = call.tensors[4];
+  void enqueue_linear(size_t format, const aa_tensor& out, const aa_tensor& x, const std::optional<CallNorm>& norm,
+                      const aa_tensor& w, const aa_tensor& bias, const aa_tensor& residual, Stream& stream) {
     if (out.shape[0] == 0 || out.shape[1] == 0) return;
     const aa_decode_part part = part_of(out, w, bias, 2);
-    const Plan plan =
-        this->plan(params_of<aa_quantized_params>(call).format, x, nullptr, 0.0f, part.units, {&w}, {&out}, stream);
+    const Plan plan = this->plan(format, x, norm, part.units, {&w}, {&out}, stream);
+    const void* const factors = norm ? norm->weight.data : nullptr;
     kernels(linear_file, plan)
-        .launch(plan.kernel, stream.handle(), plan.shape, x.data, plan.x, out.data, w.data, bias.data, part,
+        .launch(plan.kernel, stream.handle(), plan.shape, x.data, factors, plan.x, out.data, w.data, bias.data, part,
                 residual.data, residual_of(residual));
   }
 
-  void enqueue_gated(const aa_op_call& call, Stream& stream) {
-    const aa_tensor* t = call.tensors;
+  // `t`: tensors of "norm_gated_linear" or "norm_quantized_gated_linear".
+  void enqueue_gated(size_t format, const aa_tensor* t, float eps, int32_t kind, Stream& stream) {
     const aa_tensor& out = t[0];
     if (out.shape[0] == 0 || out.shape[1] == 0) return;
-    const auto& params = params_of<aa_norm_quantized_params>(call);
     const aa_decode_part gate = part_of(out, t[3], t[5], 1), up = part_of(out, t[4], t[6], 1);
-    const Plan plan = this->plan(params.format, t[1], &t[2], params.eps, gate.units, {&t[3], &t[4]}, {&out}, stream);
+    const Plan plan = this->plan(format, t[1], CallNorm{t[2], eps}, gate.units, {&t[3], &t[4]}, {&out}, stream);
     kernels(gated_file, plan)
         .launch(plan.kernel, stream.handle(), plan.shape, t[1].data, t[2].data, plan.x, out.data, t[3].data, t[4].data,
-                t[5].data, t[6].data, gate, up, params.kind, int32_t{0});
+                t[5].data, t[6].data, gate, up, kind, int32_t{0});
   }
 
-  void enqueue_qkv(const aa_op_call& call, Stream& stream) {
-    const aa_tensor* t = call.tensors;
-    const auto& params = params_of<aa_norm_quantized_params>(call);
-    const QkvArguments a = qkv_arguments(t, params.interleaved);
+  // `t`: tensors of "norm_qkv_rope" or "norm_quantized_qkv_rope".
+  void enqueue_qkv(size_t format, const aa_tensor* t, float eps, int32_t interleaved, Stream& stream) {
     const int64_t units = (t[0].shape[1] + 2 * t[1].shape[1]) * (t[0].shape[2] / 2);
-    if (units == 0) return;
+    if (t[3].shape[0] == 0 || units == 0) return;
+    const QkvArguments a = qkv_arguments(t, interleaved);
     const Plan plan =
-        this->plan(params.format, t[3], &t[4], params.eps, units, {&t[5], &t[7], &t[9]}, {&t[0], &t[1], &t[2]}, stream);
+        this->plan(format, t[3], CallNorm{t[4], eps}, units, {&t[5], &t[7], &t[9]}, {&t[0], &t[1], &t[2]}, stream);
     kernels(qkv_file, plan)
         .launch(plan.kernel, stream.handle(), plan.shape, t[3].data, t[4].data, plan.x, t[5].data, t[7].data, t[9].data,
                 t[6].data, t[8].data, t[10].data, t[0].data, t[1].data, t[2].data, a.q, a.k, a.v, t[11].data,

@@ -46,7 +46,7 @@ void OpLibrary::make_groups() {
   // The kernels use NVIDIA's instructions of compute capability 8.0.
   if (device_.api().runtime != Runtime::cuda || device_.facts().major < 8) return;
   groups_.clear();  // of a first try that failed
-  for (auto* make : {make_decode_products, make_decode_tiles, make_decode_quantized, make_library_products,
+  for (auto* make : {make_decode_tiles, make_decode_products, make_decode_quantized, make_library_products,
                      make_decode_attention, make_prefill_attention, make_row_ops}) {
     std::unique_ptr<OpGroup> group = make(device_);
     for (const Op op : group->ops()) {

@@ -42,6 +42,7 @@
  *  "gated_linear"    out float [M,N]; x float [M,K]; w_gate float [N,K]; w_up float [N,K];    aa_activation_params
  *                    bias_gate float [N] optional; bias_up float [N] optional
  *                    out = act(x * transpose(w_gate) + bias_gate) * (x * transpose(w_up) + bias_up).
+ *                    Where x, the weights and out are BF16, each product may be rounded to BF16 before act.
  *  "rope_table"      cos F32 [T,R]; sin F32 [T,R]; inv_freq F32 [R]; positions I32 [T]        aa_rope_table_params
  *                    cos[t,r] = cosf(positions[t] * inv_freq[r]) * scale, the angle rounded to F32. R = rotary size / 2.
  *  "rope"            q inout float [T,Hq,D]; k inout float [T,Hk,D] optional;                 aa_rope_params
@@ -197,7 +198,8 @@
  *                    bias_k float [Hk*D] optional; w_v float [Hk*D,K]; bias_v float [Hk*D] optional;
  *                    cos F32 [T,R]; sin F32 [T,R]; sequence I32 [T]; positions I32 [T]
  *                    linear_multi of rms_norm(x, norm) by w_q, w_k and w_v; rope of the queries and keys; cache_write of
- *                    keys and values.
+ *                    keys and values. Where normed, the weights and the caches are BF16, the products may be rounded to BF16
+ *                    before rope.
  *  "norm_quantized_gated_linear" out float [M,N]; x float [M,K]; norm float [K] optional;     aa_norm_quantized_params
  *                    w_gate U8 [N,C]; w_up U8 [N,C]; bias_gate float [N] optional; bias_up float [N] optional
  *                    "norm_gated_linear" of quantized weights, whose products are those of "quantized_linear".

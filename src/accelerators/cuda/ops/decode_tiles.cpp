@@ -77,12 +77,10 @@ class DecodeTiles final : public OpGroup {
       case Op::NormQuantizedGatedLinear:
         return fits(format_of(params_of<aa_norm_quantized_params>(call)), t[1], t[2], {t[3], t[4]});
       case Op::NormQuantizedQkvRope:
-        return rotates(t) &&
-               fits(format_of(params_of<aa_norm_quantized_params>(call)), t[3], t[4], {t[5], t[7], t[9]});
+        return rotates(t) && fits(format_of(params_of<aa_norm_quantized_params>(call)), t[3], t[4], {t[5], t[7], t[9]});
       case Op::Linear: return t[1].dtype == AA_DTYPE_BF16 && fits(bf16_format, t[1], no_tensor, {t[2]});
       case Op::NormLinear:
-        return params_of<aa_norm_linear_params>(call).normed == AA_DTYPE_BF16 &&
-               fits(bf16_format, t[1], t[2], {t[3]});
+        return params_of<aa_norm_linear_params>(call).normed == AA_DTYPE_BF16 && fits(bf16_format, t[1], t[2], {t[3]});
       case Op::NormGatedLinear:
         return params_of<aa_norm_activation_params>(call).normed == AA_DTYPE_BF16 &&
                fits(bf16_format, t[1], t[2], {t[3], t[4]});
@@ -100,8 +98,8 @@ class DecodeTiles final : public OpGroup {
                               stream);
       case Op::Linear: return enqueue_linear(bf16_format, t[0], t[1], {}, t[2], t[3], t[4], stream);
       case Op::NormLinear:
-        return enqueue_linear(bf16_format, t[0], t[1], CallNorm{t[2], params_of<aa_norm_linear_params>(call).eps},
-                              t[3], t[4], no_tensor, stream);
+        return enqueue_linear(bf16_format, t[0], t[1], CallNorm{t[2], params_of<aa_norm_linear_params>(call).eps}, t[3],
+                              t[4], no_tensor, stream);
       case Op::NormQuantizedGatedLinear: {
         const auto& params = params_of<aa_norm_quantized_params>(call);
         return enqueue_gated(format_of(params), t, params.eps, params.kind, stream);

@@ -128,8 +128,7 @@ std::optional<ProductProblem> PromptQkv::keys_and_values(const aa_op_call& call,
   if (alone.bias || alone != problem(call, values)) return {};
   const bool values_first = memory.out[values] < memory.out[keys];
   const Product low = values_first ? values : keys, high = values_first ? keys : values;
-  const auto w_step =
-      batch_step(t.w[low]->data, t.w[high]->data, (alone.n - 1) * alone.w_step + alone.k, alone.in);
+  const auto w_step = batch_step(t.w[low]->data, t.w[high]->data, (alone.n - 1) * alone.w_step + alone.k, alone.in);
   if (!w_step) return {};
   ProductProblem both = alone;
   both.batch = 2;

@@ -442,7 +442,7 @@ AA_FN void aa_decode_tiles(const Work& work, AA_IN(void) x, AA_IN(void) norm, co
 
 // The kernels of a file, X(name, number, columns) being one of them.
 #define AA_TILES_OF_FORMAT(X, name, number) X(name##_1, number, 2) X(name##_8, number, 8)
-// One row of x is decode_products.h's.
+// One row of x and two are decode_products.h's.
 #define AA_TILES_OF_BF16(X, name) X(name##_bf16_8, AA_TILES_BF16, 8)
 
 #endif  // ANYACCEL_KERNELS_DECODE_TILES_H_

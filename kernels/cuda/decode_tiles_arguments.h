@@ -12,11 +12,11 @@
 #define AA_TILES_BYTES(number) ((number) == AA_TILES_BF16 ? 512 : (number) == 8 ? 272 : 144)
 // Units of two rows of weights in a tile. A warp multiplies a piece of each of a tile's rows at once.
 #define AA_TILES_UNITS 8
-// The warps of a block, and the tasks that each has under way in its ring: 72 to 136 KiB a multiprocessor.
+// The warps of a block, and the tasks that each has under way in its ring: 102 to 136 KiB a multiprocessor.
 #define AA_TILES_WARPS(number, columns) ((number) == AA_TILES_BF16 ? 8 : (number) == 8 && (columns) > 2 ? 12 : 16)
 #define AA_TILES_THREADS(number, columns) (32 * AA_TILES_WARPS(number, columns))
 #define AA_TILES_SLOTS(number) ((number) == AA_TILES_BF16 || (number) == 8 ? 2 : 3)
-// Shared memory: the rings; x in parts, and for formats with a minimum the sums of its groups of 32; the sums of squares by warp
+// Shared memory: the rings; x in parts, and the sums of its groups of 32, of which only formats with a minimum have a use; the sums of squares by warp
 // and row; parts of tiles by thread.
 #define AA_TILES_SHARED(number, columns, pieces)                                                              \
   (AA_TILES_WARPS(number, columns) *                                                                          \

@@ -4,10 +4,15 @@
 set(block_formats q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs tq1_0 tq2_0 mxfp4)
 
 # Sanitizers do not instrument the kernels (below), so their builds take them from the release build, if there is one with tests,
-# which compiles the same: a sixth of their time.
+# which compiles the same: a sixth of their time. A lock keeps two such builds from working in its folder at once; a release build
+# beside them is not kept out.
 set(kernels_from "")
-if(ANYACCEL_SANITIZE AND EXISTS ${PROJECT_SOURCE_DIR}/build/release/simulators/CMakeFiles)
-  set(kernels_from ${PROJECT_SOURCE_DIR}/build/release)
+set(release_cache ${PROJECT_SOURCE_DIR}/build/release/CMakeCache.txt)
+if(ANYACCEL_SANITIZE AND EXISTS ${release_cache})
+  file(STRINGS ${release_cache} release_tests REGEX "^ANYACCEL_TESTS:BOOL=ON$")
+  if(release_tests)
+    set(kernels_from ${PROJECT_SOURCE_DIR}/build/release)
+  endif()
 endif()
 
 # One source a kernel file and choice of its element types: of AA_X where a line of the file matches uses_x, of AA_W where one
@@ -103,7 +108,8 @@ file(GLOB tuned_test_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/kerne
 add_host_kernels(simulator_tuned_test_kernels ${names_x} ${names_w} ${tuned_test_kernels})
 
 if(kernels_from)
-  add_custom_target(kernels_of_release BYPRODUCTS ${kernels_taken} COMMAND ${CMAKE_COMMAND} --build ${kernels_from}
+  add_custom_target(kernels_of_release BYPRODUCTS ${kernels_taken}
+    COMMAND flock ${PROJECT_SOURCE_DIR}/build/kernels.lock ${CMAKE_COMMAND} --build ${kernels_from}
     --target simulator_kernels simulator_test_kernels simulator_tuned_kernels simulator_tuned_test_kernels)
   return()
 endif()

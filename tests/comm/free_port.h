@@ -15,7 +15,7 @@
 namespace anyaccel::comm {
 
 // Not one that the system chooses: before the caller listens, the system might give it to a connection of another process. Its
-// ports for connections begin at 32768. Processes that run at once begin their search at different ports.
+// ports for connections usually begin at 32768. Processes that run at once mostly begin their search at different ports.
 inline int free_port() {
   static std::atomic<int> next{getpid() % 1000 * 19};
   const FileDescriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

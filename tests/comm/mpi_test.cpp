@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -69,7 +70,8 @@ class Mpi : public ::testing::TestWithParam<const char*> {
     std::string name = (fs::temp_directory_path() / "anyaccel-mpi-XXXXXX").string();
     folder_ = mkdtemp(name.data());
     setenv("ANYACCEL_CACHE_DIR", (folder_ / "cache").c_str(), 1);
-    setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPIs leak
+    const char* const options = std::getenv("ASAN_OPTIONS");
+    setenv("ASAN_OPTIONS", (std::string(options ? options : "") + ":detect_leaks=0").c_str(), 1);  // MPIs leak
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 1);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);

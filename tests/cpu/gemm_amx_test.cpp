@@ -116,6 +116,13 @@ TEST(GemmAmx, WholeTiles) {
       random_amx_case(random, m, 48, 64, x, true).check();
     }
   }
+  // Up to two tiles of x: all of k in one stretch, in pieces of 8 tiles whose last one may be short.
+  for (const int64_t k : {256, 288, 512, 544}) {
+    for (const int64_t m : {1, 16, 17, 32}) {
+      random_amx_case(random, m, 96, k, DType::BF16).check();
+      random_amx_case(random, m, 64, k, DType::BF16, true).check();
+    }
+  }
 }
 
 // More than one block of rows of x, stretch of k and chunk of columns.
@@ -157,19 +164,22 @@ TEST(GemmAmx, AnyNumberOfThreads) {
 // The forms by rows promise it.
 TEST(GemmAmx, ARowDoesNotDependOnItsNeighbours) {
   Random random(6);
-  for (const DType dtype : {DType::BF16, DType::F32}) {
-    const int64_t most = 50, n = 33, k = 2500;
-    AmxCase c;
-    c.x = TestTensor(dtype, {most, k}).fill_normal(random);
-    c.w = TestTensor(DType::BF16, {n, k}).fill_normal(random);
-    c.out = TestTensor(DType::F32, {most, n});
-    const TestTensor all = c.product(gemm_amx_emulated);
-    for (const int64_t rows : {1, 17, 33}) {
-      AmxCase fewer = c;
-      fewer.out = TestTensor(DType::F32, {rows, n});
-      fewer.x = TestTensor(dtype, {rows, k}).fill([&](int64_t i) { return c.x.number(i); });
-      const TestTensor some = fewer.product(gemm_amx_emulated);
-      for (int64_t i = 0; i < some.count(); ++i) ASSERT_EQ(some.number(i), all.number(i)) << rows << " rows, " << i;
+  // Tiles of the second shape are loaded from where the weights lie, in another way for up to 32 rows than for more.
+  for (const auto& [n, k] : {std::pair<int64_t, int64_t>{33, 2500}, std::pair<int64_t, int64_t>{64, 2048}}) {
+    for (const DType dtype : {DType::BF16, DType::F32}) {
+      const int64_t most = 50;
+      AmxCase c;
+      c.x = TestTensor(dtype, {most, k}).fill_normal(random);
+      c.w = TestTensor(DType::BF16, {n, k}).fill_normal(random);
+      c.out = TestTensor(DType::F32, {most, n});
+      const TestTensor all = c.product(gemm_amx_emulated);
+      for (const int64_t rows : {1, 16, 17, 32, 33}) {
+        AmxCase fewer = c;
+        fewer.out = TestTensor(DType::F32, {rows, n});
+        fewer.x = TestTensor(dtype, {rows, k}).fill([&](int64_t i) { return c.x.number(i); });
+        const TestTensor some = fewer.product(gemm_amx_emulated);
+        for (int64_t i = 0; i < some.count(); ++i) ASSERT_EQ(some.number(i), all.number(i)) << rows << " rows, " << i;
+      }
     }
   }
 }

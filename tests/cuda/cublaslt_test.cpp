@@ -332,7 +332,7 @@ TEST_F(CublasLtTest, GateAndUpOfPromptsAreRounded) {
 }
 
 // The beginning of a layer of a prompt: queries, keys and values are rounded to bf16, turned, and rounded to what they are stored as.
-// Keys and values are one product where neither has a bias, wherever their weights lie.
+// Keys and values are one product where neither has a bias and their weights lie less than a TiB apart.
 TEST_F(CublasLtTest, QueriesKeysAndValuesOfPrompts) {
   const Simulated child = simulated(with(), [] {
     Products p;

@@ -124,8 +124,7 @@ std::string rendered(const std::string& text, const ChatOptions& options = {}) {
   }
 }
 
-// Each would take minutes, gigabytes or a stack without end.
-// All run to the limit on steps.
+// Each would take minutes, gigabytes or a stack without end, and ends at the limit on steps.
 TEST_F(ChatTemplateTest, EndlessTemplatesEndWithAnError) {
   for (const char* text :
        {"{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",

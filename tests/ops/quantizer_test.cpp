@@ -1,6 +1,9 @@
 // ops::Quantizer against a plain scalar version of its definition; with ANYACCEL_TEST_ACCELERATOR that accelerator's.
 #include "anyaccel/ops/quantizer.h"
 
+#include <cmath>
+#include <cstring>
+
 #include "ops/quant_test_support.h"
 
 namespace anyaccel {
@@ -212,28 +215,51 @@ TEST(Quantizer, GroupsOfEveryLength) {
   }
 }
 
-// Results that are written past the caches.
+// Results that are written past the caches: groups of whole lines go there straight from the registers, others by way of a buffer.
 TEST(Quantizer, LargeResults) {
+  struct Case {
+    int64_t groups, size;
+    int bits;
+    QuantKind kind;
+  };
   on_every_isa([] {
     const auto ops = quantizer();
-    const int64_t groups = 65543, size = 258;  // outputs begin anywhere in a cache line
-    const std::vector<float> row = random_numbers(size, 5);
-    const Tensor x = make_tensor(row, {1, size}, DType::F16).expand({groups, size}).contiguous();
-    std::vector<float> numbers(row);
-    for (float& value : numbers) value = kept(value, DType::F16);
-    const Reference expected(numbers, 1, 8, QuantKind::Asymmetric);
-    const Quantized found = ops->quantize(x, groups, 8, QuantKind::Asymmetric);
-    const Tensor back = there(Tensor::empty({groups * size + 3}, DType::F16)).slice(0, 3, groups * size + 3);
-    ops->dequantize_into(back, found);
-    const Tensor found_values = found.values.to(Device{}), found_back = back.to(Device{});
-    const auto* values = found_values.data_as<int8_t>();
-    const auto* restored = found_back.data_as<uint16_t>();
-    int64_t wrong = 0;
-    for (int64_t i = 0; i < groups * size; ++i) {
-      const auto k = static_cast<size_t>(i % size);
-      wrong += values[i] != expected.values[k] || restored[i] != float_to_fp16(expected.restored[k]);
+    for (const auto& [groups, size, bits, kind] :
+         {Case{65543, 258, 8, QuantKind::Asymmetric},     // outputs begin anywhere in a cache line
+          Case{131072, 128, 8, QuantKind::Symmetric},     // whole lines
+          Case{262144, 128, 4, QuantKind::Asymmetric},    // the same, of packed values
+          Case{30848, 544, 8, QuantKind::Asymmetric}}) {  // half a line is left, then the next group begins within one
+      SCOPED_TRACE(std::to_string(groups) + " groups of " + std::to_string(size) + ", " + std::to_string(bits) +
+                   " bits");
+      std::vector<float> row = random_numbers(static_cast<size_t>(size), 5);
+      for (float& value : row) value = kept(value, DType::F16);
+      const Reference expected(row, 1, bits, kind);
+      const Tensor one = make_tensor(row, {1, size}, DType::F16);
+      const Quantized alone = ops->quantize(one, 1, bits, kind);
+      expect_matches(alone, expected);
+      Tensor x = one.expand({groups, size}).contiguous();
+      const Tensor infinite =
+          make_tensor(std::vector<float>(static_cast<size_t>(size), INFINITY), {1, size}, DType::F16);
+      x.slice(0, 7, 8).copy_from(infinite);
+      const Quantized found = ops->quantize(x, groups, bits, kind);
+      const Tensor back = there(Tensor::empty({groups * size + 3}, DType::F16)).slice(0, 3, groups * size + 3);
+      ops->dequantize_into(back, found);
+      const Tensor values = found.values.to(Device{}), restored = back.to(Device{});
+      const auto small = alone.values.to_vector<int8_t>();
+      const auto zeros = ops->quantize(infinite, 1, bits, kind).values.to_vector<int8_t>();
+      int64_t wrong = 0;
+      for (int64_t group = 0; group < groups; ++group) {
+        const auto bytes = static_cast<int64_t>(small.size());
+        const auto& wanted = group == 7 ? zeros : small;
+        wrong += std::memcmp(values.data_as<int8_t>() + group * bytes, wanted.data(), small.size()) != 0;
+        if (group == 7) continue;
+        for (int64_t k = 0; k < size; ++k) {
+          wrong += restored.data_as<uint16_t>()[group * size + k] !=
+                   float_to_fp16(expected.restored[static_cast<size_t>(k)]);
+        }
+      }
+      EXPECT_EQ(wrong, 0);
     }
-    EXPECT_EQ(wrong, 0);
   });
 }
 

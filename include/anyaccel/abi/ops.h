@@ -180,7 +180,7 @@
  *                    dgate = dy * up * act'(gate), dup = dy * act(gate), out = act(gate) * up: the gradients of
  *                    "gated_activation", and its result again. out is not read. Each of the three may be one of the inputs.
  *
- * Fused ops, since 2.0. Each is a sequence of the ops above with F32 between them, and only for speed: the host asks for
+ * Fused ops, since 2.0. Each is a sequence of the ops above with F32 between them, unless it says otherwise, and only for speed: the host asks for
  * one where a model has that sequence, and runs the sequence itself where a driver lacks the op or `supports` refuses the
  * call. No driver has to have any, and none falls back to the CPU. Where its parameters have `normed`, the result of the norm has
  * that dtype instead of F32: each of its values is rounded once before it is multiplied.

@@ -7,7 +7,7 @@
 //
 // With AVX512_BF16, bf16 is multiplied as it is (attention_pairs-inl.h): keys with queries that are whole bf16 numbers, which is
 // exact; and where the result is bf16 too, rounded queries with keys and rounded weights with values, as the op allows. The last is
-// done on the matrix unit where there is one (attention_unit-inl.h).
+// done on the matrix unit (attention_unit-inl.h) where there is one and fits_unit() holds: few heads, many slots, dense rows.
 #include "accelerators/cpu/kernels/attention_token.h"
 
 #include <algorithm>
@@ -338,10 +338,12 @@ class TokenRunner {
   }
 
 #if HWY_TARGET == HWY_AVX3
-  // The same on the matrix unit, if it takes the tile.
+  // The same on the matrix unit, if it takes the tile; returns whether it did.
   template <class Unit>
-  void run_by_unit() {
-    if (!fits_unit() || !run_on_unit<Unit>()) run();
+  bool run_by_unit() {
+    if (fits_unit() && run_on_unit<Unit>()) return true;
+    run();
+    return false;
   }
 #endif
 
@@ -430,7 +432,7 @@ class TokenRunner {
     return hn::AllTrue(kUints, hn::Eq(hn::And(low, hn::Set(kUints, 0xffffu)), hn::Zero(kUints)));
   }
 
-  // Whether run_on_unit() computes what the pairs would. It has no use for fewer slots than one of its blocks.
+  // Returns whether run_on_unit() computes what the pairs would. It needs kMostUnitSlots slots at least.
   bool fits_unit() const {
     const auto is_dense = [&](const aa_tensor& t) { return t.dtype == AA_DTYPE_BF16 && t.strides[2] == size_; };
     return is_dense(*call_.k) && is_dense(*call_.v) && call_.out->dtype == AA_DTYPE_BF16 && rows_ <= kMostUnitHeads &&
@@ -554,20 +556,27 @@ class TokenRunner {
 
 void run_token(const AttentionCall& call, const AttentionTile& tile) {
 #if HWY_TARGET == HWY_AVX3
-  if (isa() == Isa::Amx) return TokenRunner(call, tile).run_by_unit<amx::Unit>();
+  if (isa() == Isa::Amx) {
+    TokenRunner(call, tile).run_by_unit<amx::Unit>();
+    return;
+  }
 #endif
   TokenRunner(call, tile).run();
 }
-void run_token_emulated(const AttentionCall& call, const AttentionTile& tile) {
+bool run_token_emulated(const AttentionCall& call, const AttentionTile& tile) {
 #if HWY_TARGET == HWY_AVX3
   if (cpu_features().avx512_bf16) return TokenRunner(call, tile).run_by_unit<amx::EmulatedUnit>();
 #endif
   TokenRunner(call, tile).run();
+  return false;
 }
 
 #else
 void run_token(const AttentionCall& call, const AttentionTile& tile) { run_attention_tile(call, tile); }
-void run_token_emulated(const AttentionCall& call, const AttentionTile& tile) { run_attention_tile(call, tile); }
+bool run_token_emulated(const AttentionCall& call, const AttentionTile& tile) {
+  run_attention_tile(call, tile);
+  return false;
+}
 #endif
 
 }  // namespace anyaccel::cpu::HWY_NAMESPACE
@@ -587,8 +596,8 @@ bool takes_attention_token(const AttentionCall& call) {
 void run_attention_token(const AttentionCall& call, const AttentionTile& tile) {
   AA_CPU_DISPATCH(run_token)(call, tile);
 }
-void run_attention_token_emulated(const AttentionCall& call, const AttentionTile& tile) {
-  AA_CPU_DISPATCH(run_token_emulated)(call, tile);
+bool run_attention_token_emulated(const AttentionCall& call, const AttentionTile& tile) {
+  return AA_CPU_DISPATCH(run_token_emulated)(call, tile);
 }
 
 }  // namespace anyaccel::cpu

@@ -12,7 +12,8 @@ bool takes_attention_token(const AttentionCall& call);
 // Runs a tile of one token on the calling thread, like run_attention_tile().
 void run_attention_token(const AttentionCall& call, const AttentionTile& tile);
 
-// For tests: the same with the matrix unit in software, on processors with AVX512_BF16, where the unit would be used.
-void run_attention_token_emulated(const AttentionCall& call, const AttentionTile& tile);
+// For tests: the same with the matrix unit in software, on processors with AVX512_BF16, where the unit would be used. Returns whether
+// the result is the unit's.
+bool run_attention_token_emulated(const AttentionCall& call, const AttentionTile& tile);
 
 }  // namespace anyaccel::cpu

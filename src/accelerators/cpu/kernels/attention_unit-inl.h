@@ -58,7 +58,7 @@ class UnitAttention {
     std::fill(memory_.sums, memory_.sums + size * heads_, 0.0f);
   }
 
-  // Attends to `slots` slots, kMostUnitSlots at least. Scores are multiplied by `factor`, which is positive.
+  // Attends to `slots` slots, kMostUnitSlots at least. Scores are multiplied by `factor`, which is not negative.
   HWY_NOINLINE void run(const char* k, const char* v, int64_t slots, float factor) {
     const auto heads = static_cast<uint8_t>(heads_);
     const amx::TileShape products{kUnitSide, static_cast<uint16_t>(4 * heads)}, rows{kUnitSide, 64};

@@ -14,8 +14,8 @@
 // prefetched. Sums between two stretches are kept in F32, which they are anyway, so that the order of an element's sums depends
 // on k alone: "linear_by_row" relies on it.
 //
-// Few tiles are in use at once, at the price of loading tiles of x again. What renames tiles seems to have few of them beyond those
-// that hold data. Cores are often in a state, as if another virtual machine ran on their other thread, in which loads from the
+// Few tiles are in use at once, at the price of loading tiles of x again. The processor seems to have few registers for tiles beyond
+// those that hold data. Cores are often in a state, as if another virtual machine ran on their other thread, in which loads from the
 // first level cache take nearly twice as long: then two tiles of weights times two of x, in that cache, took 104 ns with eight
 // tiles in use, 71 with six and 55 with four (two columns, then two more). Otherwise all of these took 28 ns, as long as the
 // multiplications do.
@@ -564,7 +564,7 @@ AmxPlan make_plan(const Matmul& args, int threads) {
   plan.block_rows = divide_up(divide_up(args.m, divide_up(args.m, most_rows)), kTileRows) * kTileRows;
   plan.steps = divide_up(args.k, kStepDepth);
   const int64_t tiles = plan.tiles(std::min(plan.block_rows, args.m));
-  // One panel needs all of k at once: its sums stay in the tiles.
+  // One panel takes all of k in one stretch: multiply_few() expects that.
   plan.stretch = tiles <= 2 ? plan.steps : std::max<int64_t>(kStretchElements / (tiles * kTileRows * kStepDepth), 8);
   plan.stretch = std::max<int64_t>(
       divide_up(plan.steps, divide_up(std::max<int64_t>(plan.steps, 1), std::max<int64_t>(plan.stretch, 1))), 1);

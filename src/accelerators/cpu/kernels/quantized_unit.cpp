@@ -455,6 +455,7 @@ HWY_INLINE void multiply_steps(const uint16_t* w, const uint16_t* x, int64_t ste
                                float* sums, Between between) {
   for (int64_t m = 0; m < rows; m += kPair, x += kSteps * 2 * kTile, sums += 4 * kSums) {
     const bool both = rows - m > kTileRows;
+    // All four, since they hold the sums of another pair.
     U::template zero<0>();
     U::template zero<1>();
     U::template zero<2>();

@@ -1,6 +1,6 @@
 // Products of a few rows of x on the matrix units by the kernels of kernels/cuda/decode_tiles_*.cu: rounded ones with weights of
 // Q4_0, Q8_0 and Q4_K ("quantized_linear", "norm_quantized_gated_linear", "norm_quantized_qkv_rope"), and exact ones with weights in
-// bf16 of two rows and more in bf16, or whose norm's result is rounded to it ("linear", "norm_linear", "norm_gated_linear",
+// bf16 of three to eight rows of x in bf16, or whose norm's result is rounded to it ("linear", "norm_linear", "norm_gated_linear",
 // "norm_qkv_rope"). Rows of weights have a multiple of 256 values and begin at multiples of 16 bytes. decode_products.cpp,
 // decode_quantized.cpp and the portable kernels run what is not supported here.
 #include <algorithm>

@@ -23,10 +23,10 @@ using OpGroup = anyaccel::OpGroup<DeviceState, Stream>;
 using OpGroups = anyaccel::OpGroups<DeviceState, Stream>;
 
 // One object per device and group, created when the device is opened; in order of preference (op_library.cpp).
+std::unique_ptr<OpGroup> make_decode_tiles(
+    DeviceState& device);  // few rows: quantized_linear, norm_quantized_*, rounded; linear, norm_* of bf16
 std::unique_ptr<OpGroup> make_decode_products(
     DeviceState& device);  // few rows: linear, linear_multi, gated_linear, norm_*
-std::unique_ptr<OpGroup> make_decode_tiles(
-    DeviceState& device);  // few rows: quantized_linear, norm_quantized_*, rounded
 std::unique_ptr<OpGroup> make_decode_quantized(DeviceState& device);  // few rows: quantized_linear
 std::unique_ptr<OpGroup> make_decode_attention(
     DeviceState& device);  // few queries or quantized caches, split over slots

@@ -229,6 +229,7 @@ TEST(Quantizer, LargeResults) {
           Case{131072, 128, 8, QuantKind::Symmetric},     // whole lines
           Case{262144, 128, 4, QuantKind::Asymmetric},    // the same, of packed values
           Case{30848, 544, 8, QuantKind::Asymmetric}}) {  // half a line is left, then the next group begins within one
+      if (device_under_test() && size != 258) continue;   // the others are about the CPU's kernels
       SCOPED_TRACE(std::to_string(groups) + " groups of " + std::to_string(size) + ", " + std::to_string(bits) +
                    " bits");
       std::vector<float> row = random_numbers(static_cast<size_t>(size), 5);

@@ -251,7 +251,7 @@ TEST_F(CublasLtTest, TwoOfSeveralWeightsTogether) {
 }
 
 // Addresses that an H200 gave the weights of one layer: small allocations lie far from large ones.
-TEST(CublasLtBatch, MatricesATeraByteApartAreNone) {
+TEST(CublasLtBatch, MatricesATebibyteApartAreNoBatch) {
   const auto at = [](uintptr_t address) { return reinterpret_cast<const void*>(address); };
   constexpr uintptr_t low = uintptr_t{0x0a} << 32, tera = uintptr_t{1} << 40;
   EXPECT_EQ(cuda::batch_step(at(low), at(low + 4096), 2048, AA_DTYPE_BF16), 2048);

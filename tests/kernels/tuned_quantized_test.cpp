@@ -166,6 +166,20 @@ struct Tiles {
   }
 };
 
+// The weights of decode_tiles_linear, whose rows lie `w_row` bytes apart, with what their results are written to.
+aa_decode_part linear_part(int64_t w_row, int64_t n, int32_t units, const Matrix& out, const Matrix& bias) {
+  aa_decode_part part{};
+  part.w_row = w_row;
+  part.out_row = out.row();
+  part.out_inner = 1;
+  part.bias_inner = 1;
+  part.n = static_cast<int32_t>(n);
+  part.units = units;
+  part.out_dtype = out.type();
+  part.bias_dtype = bias.type();
+  return part;
+}
+
 TEST_P(DecodeQuantized, TilesAgreeWithDecodedWeights) {
   const BlockFormat& format = *find_block_format(GetParam().number);
   for (unsigned seed = 0; seed < 16; ++seed) {
@@ -188,15 +202,7 @@ TEST_P(DecodeQuantized, TilesAgreeWithDecodedWeights) {
     }
     if (in_place) out = residual;
     const Tiles tiles(random, x, m, k, (n + 1) / 2);
-    aa_decode_part part{};
-    part.w_row = w.row();
-    part.out_row = out.row();
-    part.out_inner = 1;
-    part.bias_inner = 1;
-    part.n = static_cast<int32_t>(n);
-    part.units = tiles.x.units;
-    part.out_dtype = out.type();
-    part.bias_dtype = bias.type();
+    const aa_decode_part part = linear_part(w.row(), n, tiles.x.units, out, bias);
     const aa_decode_residual res{residual.row(), 1, residual.type(), 0};
     ASSERT_EQ(tiles.run("decode_tiles_linear", GetParam(),
                         {x.reads(), none(), number(tiles.x), out.writes(), w.reads(tiles.x.early != 0), bias.reads(),
@@ -308,15 +314,7 @@ TEST(DecodeBf16, TilesAreSumsOfExactProducts) {
     tiles.x.parts = 1;
     tiles.x.normed = normed ? 1 : 0;
     tiles.x.norm_dtype = norm.type();
-    aa_decode_part part{};
-    part.w_row = w.row() * size_of(BF16);
-    part.out_row = out.row();
-    part.out_inner = 1;
-    part.bias_inner = 1;
-    part.n = static_cast<int32_t>(n);
-    part.units = tiles.x.units;
-    part.out_dtype = out.type();
-    part.bias_dtype = bias.type();
+    const aa_decode_part part = linear_part(w.row() * size_of(BF16), n, tiles.x.units, out, bias);
     const aa_decode_residual res{residual.row(), 1, residual.type(), 0};
     ASSERT_EQ(tiles.run("decode_tiles_linear", format,
                         {x.reads(), norm.reads(), number(tiles.x), out.writes(), w.reads_early(tiles.x.early != 0),

@@ -10,7 +10,7 @@ namespace anyaccel::cuda {
 struct CallNorm {
   const aa_tensor& weight;  // may be absent
   float eps;
-  int32_t dtype = AA_DTYPE_F32;  // of its result; decode_tiles.cpp does not ask, since its formats have one each
+  int32_t dtype = AA_DTYPE_F32;  // of its result; decode_tiles.cpp does not read it: each of its formats has one
 };
 
 // A weight with its results and bias, in units of `unit` rows.

@@ -17,7 +17,10 @@ class Stream;
 class PromptQkv {
  public:
   PromptQkv(DeviceState& device, ProductEngine& engine);
+  // Returns whether enqueue() takes the call: 256 tokens or more in bf16, whole heads turned in halves, at most 256 MiB between kernels.
   bool supports(const aa_op_call& call);
+  // Enqueues the whole op and does not block, but where the library's algorithms for a new kind of product are measured. What lies
+  // between the kernels is scratch memory of the stream. Throws abi::Failure.
   void enqueue(const aa_op_call& call, Stream& stream);
 
  private:

@@ -3,17 +3,8 @@
 # The formats of quantized weights, for which files are compiled that name AA_NAME_BLOCK (kernels/portable/blocks.h).
 set(block_formats q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs tq1_0 tq2_0 mxfp4)
 
-# Sanitizers do not instrument the kernels (below), so their builds take them from the release build, if there is one with tests,
-# which compiles the same: a sixth of their time. A lock keeps two such builds from working in its folder at once; a release build
-# beside them is not kept out.
-set(kernels_from "")
-set(release_cache ${PROJECT_SOURCE_DIR}/build/release/CMakeCache.txt)
-if(ANYACCEL_SANITIZE AND EXISTS ${release_cache})
-  file(STRINGS ${release_cache} release_tests REGEX "^ANYACCEL_TESTS:BOOL=ON$")
-  if(release_tests)
-    set(kernels_from ${PROJECT_SOURCE_DIR}/build/release)
-  endif()
-endif()
+# Sanitizers do not instrument the kernels (below), so their builds take them from the release build, which compiles the same: a sixth
+# of their time.
 
 # One source a kernel file and choice of its element types: of AA_X where a line of the file matches uses_x, of AA_W where one
 # matches uses_w; or a choice of a format of quantized weights.
@@ -58,11 +49,11 @@ function(add_host_kernels target uses_x uses_w)
       endforeach()
     endforeach()
   endforeach()
-  if(kernels_from)
+  if(ANYACCEL_RELEASE_BUILD)
     set(objects)
     foreach(source ${sources})
       get_filename_component(file ${source} NAME)
-      list(APPEND objects ${kernels_from}/simulators/CMakeFiles/${target}.dir/kernels/${target}/${file}.o)
+      list(APPEND objects ${ANYACCEL_RELEASE_BUILD}/simulators/CMakeFiles/${target}.dir/kernels/${target}/${file}.o)
     endforeach()
     add_library(${target} OBJECT IMPORTED GLOBAL)
     set_target_properties(${target} PROPERTIES IMPORTED_OBJECTS "${objects}")
@@ -107,10 +98,9 @@ add_host_kernels(simulator_tuned_kernels ${names_x} ${names_w} ${tuned_kernels})
 file(GLOB tuned_test_kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/kernels/cuda/*.cu)
 add_host_kernels(simulator_tuned_test_kernels ${names_x} ${names_w} ${tuned_test_kernels})
 
-if(kernels_from)
-  add_custom_target(kernels_of_release BYPRODUCTS ${kernels_taken}
-    COMMAND flock ${PROJECT_SOURCE_DIR}/build/kernels.lock ${CMAKE_COMMAND} --build ${kernels_from}
-    --target simulator_kernels simulator_test_kernels simulator_tuned_kernels simulator_tuned_test_kernels)
+if(ANYACCEL_RELEASE_BUILD)
+  anyaccel_of_release(kernels_of_release "${kernels_taken}"
+    simulator_kernels simulator_test_kernels simulator_tuned_kernels simulator_tuned_test_kernels)
   return()
 endif()
 foreach(target simulator_kernels simulator_test_kernels)

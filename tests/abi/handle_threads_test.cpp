@@ -11,6 +11,7 @@
 #include "anyaccel/detection.h"
 #include "runtime/driver/driver_table.h"
 #include "runtime/driver/host_services.h"
+#include "this_build.h"
 
 namespace anyaccel {
 namespace {
@@ -86,7 +87,7 @@ TEST(HandleThreads, Cpu) {
 }
 
 TEST(HandleThreads, AsynchronousReferenceDriver) {
-  many_threads_in_one_handle(*load_plugin(ANYACCEL_BINARY_DIR "/tests/plugins/reference_async.so").table);
+  many_threads_in_one_handle(*load_plugin(test::built("tests/plugins/reference_async.so")).table);
 }
 
 }  // namespace

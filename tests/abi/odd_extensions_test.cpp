@@ -13,6 +13,7 @@
 #include "runtime/driver/driver_table.h"
 #include "runtime/driver/host_services.h"
 #include "runtime/layers/layers.h"
+#include "this_build.h"
 
 namespace anyaccel {
 namespace {
@@ -37,7 +38,7 @@ struct Mode {
 
 void check(const Mode& mode, const std::string& layers) {
   setenv("ANYACCEL_TEST_EXTENSIONS", mode.name, 1);
-  const LoadedDriver plugin = load_plugin(ANYACCEL_BINARY_DIR "/tests/plugins/odd_extensions.so");
+  const LoadedDriver plugin = load_plugin(test::built("tests/plugins/odd_extensions.so"));
   DriverAccelerator accelerator(apply_layers(plugin.table, layers), plugin.origin);
 
   const std::string_view given = mode.name;

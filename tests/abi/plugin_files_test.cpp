@@ -17,6 +17,7 @@
 #include "anyaccel/detection.h"
 #include "anyaccel/error.h"
 #include "ops/op_build_support.h"
+#include "this_build.h"
 #include "two_users.h"
 
 namespace anyaccel {
@@ -30,7 +31,7 @@ using test::TemporaryFolder;
 using test::Variable;
 using test::victim;
 
-fs::path minimal() { return ANYACCEL_BINARY_DIR "/tests/plugins/minimal.so"; }
+fs::path minimal() { return test::built("tests/plugins/minimal.so"); }
 
 // Empty when it loads.
 std::string refusal(const fs::path& file) {

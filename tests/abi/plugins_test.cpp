@@ -9,13 +9,12 @@
 #include "conformance/suite.h"
 #include "runtime/driver/host_services.h"
 #include "runtime/layers/layers.h"
+#include "this_build.h"
 
 namespace anyaccel {
 namespace {
 
-std::string file_of(const std::string& name) {
-  return std::string(ANYACCEL_BINARY_DIR) + "/tests/plugins/" + name + ".so";
-}
+std::string file_of(const std::string& name) { return test::built("tests/plugins/") + name + ".so"; }
 
 class BrokenPlugin : public ::testing::TestWithParam<std::pair<const char*, const char*>> {};
 

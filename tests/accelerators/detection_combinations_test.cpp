@@ -15,6 +15,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "ops/op_build_support.h"
+#include "this_build.h"
 
 namespace {
 bool cpu_is_there = true;
@@ -52,7 +53,7 @@ struct Present {
   std::string library;  // what has to be there
 };
 
-const std::string simulators = ANYACCEL_BINARY_DIR "/simulators/";
+const std::string simulators = test::built("simulators/");
 
 // In the order in which the first one present is taken; but xpu yields to cuda.
 const std::array<Present, 9>& all() {
@@ -80,7 +81,7 @@ class DetectionCombinations : public testing::Test {
     for (const Present& one : all()) {
       if (one.variable || one.value.empty()) continue;
       const fs::path file = plugins_.path() / one.value;
-      fs::copy_file(ANYACCEL_BINARY_DIR "/tests/plugins/named.so", file);
+      fs::copy_file(test::built("tests/plugins/named.so"), file);
       fs::permissions(file, fs::perms(0755));
     }
   }

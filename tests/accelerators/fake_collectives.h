@@ -11,12 +11,13 @@
 #include "accelerators/mlu/collectives.h"
 #include "accelerators/npu/collectives.h"
 #include "accelerators/sdaa/collectives.h"
+#include "this_build.h"
 
 namespace anyaccel::collectives {
 
 inline void* fake_library() {
   static void* const handle =
-      dlopen(ANYACCEL_BINARY_DIR "/tests/accelerators/fake_collectives.so", RTLD_NOW | RTLD_LOCAL);
+      dlopen(test::built("tests/accelerators/fake_collectives.so").c_str(), RTLD_NOW | RTLD_LOCAL);
   return handle;
 }
 

@@ -9,11 +9,12 @@
 #include "anyaccel/detection.h"
 #include "anyaccel/driver_accelerator.h"
 #include "ops/op_build_support.h"
+#include "this_build.h"
 
 namespace anyaccel {
 namespace {
 
-const std::string library = ANYACCEL_BINARY_DIR "/simulators/habana";
+const std::string library = test::built("simulators/habana");
 
 class HpuRecipes : public testing::Test {
  protected:

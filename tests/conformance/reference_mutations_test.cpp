@@ -13,6 +13,7 @@
 #include "conformance/suite.h"
 #include "plugins/reference_async/mutations.h"
 #include "runtime/driver/host_services.h"
+#include "this_build.h"
 
 namespace anyaccel {
 namespace {
@@ -36,7 +37,7 @@ constexpr Row rows[] = {
 
 // Loaded once. The environment's settings are read in the children, which are the first to call the driver.
 const aa_driver& reference_driver() {
-  static const LoadedDriver driver = load_plugin(ANYACCEL_BINARY_DIR "/tests/plugins/reference_async.so");
+  static const LoadedDriver driver = load_plugin(test::built("tests/plugins/reference_async.so"));
   return *driver.table;
 }
 

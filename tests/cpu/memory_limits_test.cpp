@@ -19,6 +19,7 @@
 #include "anyaccel/detection.h"
 #include "anyaccel/error.h"
 #include "anyaccel/tensor.h"
+#include "this_build.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -236,13 +237,7 @@ std::unique_ptr<Group> make_group(const char* purpose) {
   return nullptr;
 }
 
-bool sanitized() {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return true;
-#else
-  return false;
-#endif
-}
+bool sanitized() { return test::sanitizer() != test::Sanitizer::none; }
 
 constexpr const char* no_group =
     "no control group that limits memory can be made here (that takes root, and a hierarchy with memory)";

@@ -23,6 +23,7 @@
 #include "anyaccel/ops/inference.h"
 #include "anyaccel/tensor.h"
 #include "cuda/simulated_test_support.h"
+#include "this_build.h"
 
 // The real library, where it is installed, loses a little memory when it finds no device.
 extern "C" __attribute__((visibility("default"))) const char*
@@ -34,7 +35,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const std::string older_library = ANYACCEL_BINARY_DIR "/simulators/cuda12";
+const std::string older_library = test::built("simulators/cuda12");
 
 class CublasLtTest : public ::testing::Test {
  protected:

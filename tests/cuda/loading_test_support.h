@@ -14,15 +14,16 @@
 #include <string>
 
 #include "accelerators/cuda/platform/platform.h"
+#include "this_build.h"
 
 namespace anyaccel::loading_test {
 
 using Environment = std::map<std::string, std::string>;
 
 // Stand-ins that tests/cuda/CMakeLists.txt builds, each in a folder of its own.
-inline const std::string fake_driver = ANYACCEL_BINARY_DIR "/tests/cuda/fake_driver";
-inline const std::string fake_nvml = ANYACCEL_BINARY_DIR "/tests/cuda/fake_nvml";
-inline const std::string fake_hip = ANYACCEL_BINARY_DIR "/tests/cuda/fake_hip";
+inline const std::string fake_driver = test::built("tests/cuda/fake_driver");
+inline const std::string fake_nvml = test::built("tests/cuda/fake_nvml");
+inline const std::string fake_hip = test::built("tests/cuda/fake_hip");
 
 inline Environment with(Environment environment, const std::string& name, const std::string& value) {
   environment[name] = value;

@@ -2,6 +2,7 @@
 #include "accelerators/cuda/compile/compiler.h"
 #include "accelerators/cuda/compile/rtc.h"
 #include "cuda/loading_test_support.h"
+#include "this_build.h"
 
 namespace anyaccel::loading_test {
 namespace {
@@ -9,7 +10,7 @@ namespace {
 using namespace cuda;
 
 TEST(NvrtcChoice, VersionForDriverAndDevice) {
-  const std::string folder = ANYACCEL_BINARY_DIR "/tests/cuda/fake_nvrtc";
+  const std::string folder = test::built("tests/cuda/fake_nvrtc");
   const auto chosen = [](const std::string& where, int driver, int architecture) {
     return in_child({{"ANYACCEL_CUDA_LIBRARY_PATH", where}}, [&] {
       std::string tried;

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 
 #include "cuda/loading_test_support.h"
+#include "this_build.h"
 
 #if __has_include("/usr/local/cuda/include/nvtx3/nvToolsExt.h")
 #define NVTX_AS_SYSTEM_HEADER
@@ -19,7 +20,7 @@ namespace {
 
 using cuda::NvtxRanges;
 
-const std::string recorder = ANYACCEL_BINARY_DIR "/tests/cuda/nvtx_recorder/libnvtx_recorder.so";
+const std::string recorder = test::built("tests/cuda/nvtx_recorder/libnvtx_recorder.so");
 const Environment profiled{{"NVTX_INJECTION64_PATH", recorder}};
 
 std::string recorded() {

@@ -25,10 +25,11 @@
 #include "ops/op_build_support.h"
 #include "runtime/driver/driver_table.h"
 #include "runtime/driver/host_services.h"
+#include "this_build.h"
 
 namespace anyaccel::cuda_test {
 
-inline const std::string simulated_libraries = ANYACCEL_BINARY_DIR "/simulators/cuda";
+inline const std::string simulated_libraries = test::built("simulators/cuda");
 
 // Empty when these tests can run; else what is missing.
 inline std::string simulator_missing() {

@@ -15,6 +15,7 @@
 
 #include "anyaccel/error.h"
 #include "llm/test_directory.h"
+#include "this_build.h"
 
 namespace anyaccel::llm::chat_templates {
 namespace {
@@ -137,11 +138,8 @@ TEST_F(ChatTemplateTest, EndlessTemplatesEndWithAnError) {
 
 TEST_F(ChatTemplateTest, HostileTemplatesEndWithAnError) {
   // Values nested so deeply that a function which calls itself for each of them has no stack left.
-#if defined(__SANITIZE_ADDRESS__)  // whose functions have larger frames
-  const std::string deep = "range(20000)";
-#else
-  const std::string deep = "range(100000)";
-#endif
+  const bool larger_frames = test::sanitizer() == test::Sanitizer::address;
+  const std::string deep = larger_frames ? "range(20000)" : "range(100000)";
   const std::string nested(100'000, '(');
   std::string chain = "1";
   for (int i = 0; i < 50'000; ++i) chain += "+1";

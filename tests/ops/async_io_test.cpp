@@ -30,6 +30,7 @@
 #include "anyaccel/detection.h"
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
+#include "this_build.h"
 
 namespace anyaccel::ops {
 namespace {
@@ -394,7 +395,7 @@ TEST_P(AsyncIOBoth, PinnedMemoryIsRegisteredWhenItComesBack) {
 
 TEST_P(AsyncIOBoth, TensorsOfAnAcceleratorThatTheHostCannotReach) {
   // Its memory holds inverted bytes, so that whoever touches it by mistake is found out.
-  const LoadedDriver driver = load_plugin(ANYACCEL_BINARY_DIR "/tests/plugins/minimal.so");
+  const LoadedDriver driver = load_plugin(test::built("tests/plugins/minimal.so"));
   DriverAccelerator accelerator(driver.table, "plugin");
   const AsyncIO aio(accelerator);
   AioHandle handle = aio.aio_handle();

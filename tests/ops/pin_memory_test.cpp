@@ -11,6 +11,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/ops/async_io.h"
+#include "this_build.h"
 
 namespace anyaccel::ops {
 namespace {
@@ -96,9 +97,7 @@ TEST_F(PinMemoryTest, AllFacesKnowAllRegions) {
 }
 
 TEST_F(PinMemoryTest, TheLimitIsAnErrorThatNamesIt) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "the sanitizers' runtime makes mlock do nothing";
-#endif
+  if (test::sanitizer() != test::Sanitizer::none) GTEST_SKIP() << "the sanitizers' runtime makes mlock do nothing";
   const pid_t child = fork();
   if (child == 0) {
     const rlimit limit{65536, 65536};

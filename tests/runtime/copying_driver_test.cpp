@@ -11,6 +11,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "anyaccel/tensor.h"
+#include "this_build.h"
 
 namespace anyaccel {
 namespace {
@@ -21,7 +22,7 @@ class CopyingDriver : public testing::Test {
   static DriverAccelerator& accelerator() {
     static DriverAccelerator& made = [&]() -> DriverAccelerator& {
       setenv("ANYACCEL_REFERENCE_ASYNC_OPTIONS", "leaves_out=all", 1);
-      static const LoadedDriver plugin = load_plugin(ANYACCEL_BINARY_DIR "/tests/plugins/reference_async.so");
+      static const LoadedDriver plugin = load_plugin(test::built("tests/plugins/reference_async.so"));
       return *new DriverAccelerator(plugin.table, plugin.origin);
     }();
     return made;

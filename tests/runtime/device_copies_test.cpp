@@ -15,6 +15,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "runtime/driver/host_services.h"
+#include "this_build.h"
 
 namespace anyaccel {
 namespace {
@@ -32,7 +33,7 @@ class DeviceCopies : public ::testing::TestWithParam<const char*> {
   DeviceCopies() {
     set_driver_options("reference.async", GetParam());
     setenv("ANYACCEL_LAYERS", "validate", 1);
-    const LoadedDriver loaded = load_plugin(ANYACCEL_BINARY_DIR "/tests/plugins/reference_async.so");
+    const LoadedDriver loaded = load_plugin(test::built("tests/plugins/reference_async.so"));
     accelerator = std::make_unique<DriverAccelerator>(loaded.table, loaded.origin);
   }
   ~DeviceCopies() override {

@@ -8,6 +8,7 @@
 #include "anyaccel/detection.h"
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
+#include "this_build.h"
 
 namespace anyaccel {
 namespace {
@@ -17,7 +18,7 @@ class LazyAccelerator : public ::testing::Test {
  protected:
   LazyAccelerator() {
     set_driver_options("reference.async", "lazy=1");
-    const LoadedDriver loaded = load_plugin(ANYACCEL_BINARY_DIR "/tests/plugins/reference_async.so");
+    const LoadedDriver loaded = load_plugin(test::built("tests/plugins/reference_async.so"));
     accelerator = std::make_unique<DriverAccelerator>(loaded.table, loaded.origin);
     stream = accelerator->Stream();
   }

@@ -13,6 +13,7 @@
 #include "anyaccel/detection.h"
 #include "anyaccel/error.h"
 #include "ops/op_build_support.h"
+#include "this_build.h"
 
 namespace anyaccel {
 namespace {
@@ -38,7 +39,7 @@ class PluginDiscovery : public testing::Test {
   static fs::path add(const fs::path& folder, const std::string& name, int priority) {
     fs::create_directories(folder);
     const fs::path file = folder / (name + "_" + std::to_string(priority) + ".so");
-    fs::copy_file(ANYACCEL_BINARY_DIR "/tests/plugins/named.so", file, fs::copy_options::overwrite_existing);
+    fs::copy_file(test::built("tests/plugins/named.so"), file, fs::copy_options::overwrite_existing);
     chmod(file.c_str(), 0755);
     return file;
   }

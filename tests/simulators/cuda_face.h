@@ -22,6 +22,7 @@
 #include "accelerators/cuda/platform/gpu_api.h"
 #include "base/files/files.h"
 #include "tests/simulators/check.h"
+#include "tests/this_build.h"
 
 namespace cuda_face {
 
@@ -46,7 +47,7 @@ using namespace anyaccel::cuda;  // NOLINT: the table's types
 
 inline void* library() {
   static void* const opened = [] {
-    void* found = ::dlopen(ANYACCEL_BINARY_DIR "/simulators/cuda/libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void* found = ::dlopen(anyaccel::test::built("simulators/cuda/libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
     if (found == nullptr) std::fprintf(stderr, "%s\n", ::dlerror());
     return found;
   }();

@@ -20,6 +20,7 @@
 
 #include "base/files/files.h"
 #include "tests/simulators/check.h"
+#include "tests/this_build.h"
 
 namespace {
 
@@ -176,7 +177,7 @@ class LevelZeroFace : public ::testing::Test {
                      bool validate = true) {
     EXPECT_EXIT(
         {
-          ::setenv("ZE_ENABLE_ALT_DRIVERS", ANYACCEL_BINARY_DIR "/simulators/libze_sim.so", 1);
+          ::setenv("ZE_ENABLE_ALT_DRIVERS", anyaccel::test::built("simulators/libze_sim.so").c_str(), 1);
           for (const char* name : {"ZE_ENABLE_VALIDATION_LAYER", "ZE_ENABLE_PARAMETER_VALIDATION",
                                    "ZE_ENABLE_HANDLE_LIFETIME", "ZEL_ENABLE_BASIC_LEAK_CHECKER"}) {
             if (validate) ::setenv(name, "1", 1);

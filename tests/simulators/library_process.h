@@ -18,13 +18,14 @@
 
 #include "base/files/files.h"
 #include "tests/simulators/check.h"
+#include "tests/this_build.h"
 
 namespace sim_test {
 
 // By its file's name in the folder of the CUDA libraries, or with another vendor's folder before it.
 inline void* library(const std::string& file) {
   const std::string path = file.find('/') == std::string::npos ? "cuda/" + file : file;
-  void* handle = ::dlopen((ANYACCEL_BINARY_DIR "/simulators/" + path).c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* handle = ::dlopen(anyaccel::test::built("simulators/" + path).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     std::fprintf(stderr, "%s\n", ::dlerror());
     std::_Exit(90);

@@ -23,14 +23,15 @@
 #include "ops/op_build_support.h"
 #include "runtime/driver/driver_table.h"
 #include "runtime/driver/host_services.h"
+#include "this_build.h"
 
 namespace anyaccel::test {
 
-inline const char* simulated_driver() { return ANYACCEL_BINARY_DIR "/simulators/libze_sim.so"; }
+inline std::string simulated_driver() { return test::built("simulators/libze_sim.so"); }
 
 // Empty when these tests can run; else what is missing.
 inline std::string level_zero_missing() {
-  if (!std::filesystem::exists(simulated_driver())) return std::string(simulated_driver()) + " was not built";
+  if (!std::filesystem::exists(simulated_driver())) return simulated_driver() + " was not built";
   for (const char* folder :
        {"/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib"}) {
     if (std::filesystem::exists(std::string(folder) + "/libze_loader.so.1")) return {};
@@ -67,7 +68,7 @@ struct Child {
         unsetenv(name);
       }
       setenv("ANYACCEL_XPU_RUNTIME", "level_zero", 1);
-      setenv("ZE_ENABLE_ALT_DRIVERS", simulated_driver(), 1);
+      setenv("ZE_ENABLE_ALT_DRIVERS", simulated_driver().c_str(), 1);
       for (const char* name : {"ZE_ENABLE_VALIDATION_LAYER", "ZE_ENABLE_PARAMETER_VALIDATION",
                                "ZE_ENABLE_HANDLE_LIFETIME", "ZEL_ENABLE_BASIC_LEAK_CHECKER"}) {
         setenv(name, "1", 1);

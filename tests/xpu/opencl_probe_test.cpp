@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 
+#include "this_build.h"
 #include "xpu/opencl_test_support.h"
 
 namespace anyaccel::xpu_test {
@@ -151,7 +152,7 @@ TEST(OpenClProbe, LibraryThatCannotBeOpened) {
 }
 
 TEST(OpenClProbe, LibraryThatIsNoDriver) {
-  const IcdFolder folder({ANYACCEL_BINARY_DIR "/tests/plugins/no_entry.so"});
+  const IcdFolder folder({test::built("tests/plugins/no_entry.so")});
   const std::string text = in_child(with(cpu, "OCL_ICD_VENDORS", folder.path()), probe_text);
   EXPECT_TRUE(starts(text, "unusable 0")) << text;
   EXPECT_TRUE(contains(text, "is not an OpenCL driver")) << text;

@@ -18,6 +18,7 @@
 #include "base/files/files.h"
 #include "runtime/driver/driver_table.h"
 #include "runtime/driver/host_services.h"
+#include "this_build.h"
 
 namespace anyaccel::xpu_test {
 
@@ -73,7 +74,7 @@ class IcdFolder {
   TemporaryFolder folder_{"icd"};
 };
 
-inline std::string fake_library() { return ANYACCEL_BINARY_DIR "/tests/plugins/fake_opencl_icd.so"; }
+inline std::string fake_library() { return test::built("tests/plugins/fake_opencl_icd.so"); }
 
 // The driver, initialized, with device 0 open.
 class Opened {

@@ -20,6 +20,12 @@ Scale make_scale(const Range& range, const aa_fp_format& format) {
   return s;
 }
 
+#if AA_VECTOR_AVX512
+AA_INLINE __m512i bit_select(uint32_t mask, __m512i yes, __m512i no) {
+  return _mm512_ternarylogic_epi32(yes, no, _mm512_set1_epi32(static_cast<int>(mask)), 0xe4);
+}
+#endif
+
 // Codes of x * inverse. The exponent field `e` is that of the number, or that of the smallest normal; in units of the last
 // mantissa bit under that exponent the number is `steps`, which is rounded to an integer. A carry goes into the exponent
 // by itself.
@@ -80,11 +86,8 @@ struct Encoder {
     return {(__m512i)nearest(_mm512_castsi512_ps(_mm512_slli_epi32(magnitudes, 16)), inverse),
             (__m512i)nearest(_mm512_castsi512_ps(high), inverse)};
   }
-  static AA_INLINE __m512i bit_select(uint32_t mask, __m512i yes, __m512i no) {
-    return _mm512_ternarylogic_epi32(yes, no, _mm512_set1_epi32(static_cast<int>(mask)), 0xe4);
-  }
-  // 64 elements to bytes.
-  AA_INLINE void bytes(const bf16* x, Vec inverse, uint8_t* out) const {
+  // 64 elements to bytes: in each 128 bits eight elements of the first half, then eight of the second.
+  AA_INLINE __m512i mixed_bytes(const bf16* x, Vec inverse) const {
     const __m512i first = _mm512_loadu_si512(x), second = _mm512_loadu_si512(x + 32);
     const Pairs a = nearest_pairs(first, inverse), b = nearest_pairs(second, inverse);
     const __m512i two = bit_select(0xffu, a.low, _mm512_slli_epi32(a.high, 8));
@@ -93,8 +96,11 @@ struct Encoder {
     const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
     const __m512i codes = _mm512_shuffle_epi8(bit_select(0xffffu, two, above), _mm512_broadcast_i32x4(order));
     const __m512i signs = _mm512_srl_epi16(_mm512_packs_epi16(first, second), _mm_cvtsi32_si128(8 - bits));
-    const __m512i signed_codes = bit_select(0x01010101u << (bits - 1), signs, codes);
-    _mm512_storeu_si512(out, _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), signed_codes));
+    return bit_select(0x01010101u << (bits - 1), signs, codes);
+  }
+  AA_INLINE void bytes(const bf16* x, Vec inverse, uint8_t* out) const {
+    const __m512i codes = mixed_bytes(x, inverse);
+    _mm512_storeu_si512(out, _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), codes));
   }
   // 32 elements to halves of words.
   AA_INLINE void halves(const bf16* x, Vec inverse, uint16_t* out) const {
@@ -151,6 +157,16 @@ AA_ONCE void encode(const T* x, int64_t n, const Encoder& shared, float inverse_
 }
 
 #if AA_VECTOR_AVX512
+// 1 + m / 128 for the mantissas m, those of each half as a matrix of 16 rows of four that is stored by columns: a column's codes
+// are a byte each of the words that hold a row.
+struct Mantissas {
+  alignas(64) float inner[128];
+  constexpr Mantissas() : inner() {
+    for (int i = 0; i < 128; ++i) inner[i / 64 * 64 + i % 4 * 16 + i % 64 / 4] = 1.0f + static_cast<float>(i) / 128;
+  }
+};
+constexpr Mantissas kMantissas;
+
 // Codes of 8 bits for elements of bf16, by a table. Elements whose exponents differ have codes that differ by as many steps
 // of the exponent, so that the codes for the mantissas under one exponent are those under all, as long as the codes are
 // of normal numbers. 64 elements with a smaller one, other than zero, are encoded as elsewhere.
@@ -170,37 +186,33 @@ class MantissaCodes {
     uint32_t above = (float_bits(bits_float(exponent << 23) * s.inverse) >> 23) - first_exponent_;
     if (above >= exponent) above = exponent - 1;
     least_ = exponent - above;
-    // Rounded as integers: all are normal numbers. The lowest bytes are the codes.
-    const int shift = 23 - step_;
-    const __m128i down = _mm_cvtsi32_si128(shift);
-    const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    const __m512i half = _mm512_set1_epi32((1 << (shift - 1)) - 1), one = _mm512_set1_epi32(1);
-    __m512i number = _mm512_add_epi32(_mm512_slli_epi32(lane, 16), _mm512_set1_epi32(static_cast<int>(exponent << 23)));
-    const auto next = [&] {
-      const __m512i bits = (__m512i)bits_of(Vec(_mm512_castsi512_ps(number)) * Vec(inverse_));
-      const __m512i odd = _mm512_and_si512(_mm512_srl_epi32(bits, down), one);
-      const __m512i rounded = _mm512_add_epi32(_mm512_add_epi32(bits, half), odd);
-      number = _mm512_add_epi32(number, _mm512_set1_epi32(16 << 16));
-      return _mm512_and_si512(_mm512_srl_epi32(rounded, down), _mm512_set1_epi32(0xff));
+    // The codes under the least exponent, from products p that lie between 1 and 4: the smaller one of p in steps of its first
+    // octave and of p in steps of its second one, which begin as many steps further on, both rounded by an addition.
+    const float rounding = bits_float(static_cast<uint32_t>(150 - step_) << 23) * 1.5f;
+    const Vec first(rounding), second(rounding + 1.0f), half(0.5f);
+    const Vec factor(bits_float((float_bits(s.inverse) & 0x7fffffu) | 0x3f800000u));
+    const auto codes_of = [&](const float* mantissas) {
+      const Vec p = load(mantissas) * factor;
+      return _mm512_min_epi32((__m512i)bits_of(p + first), (__m512i)bits_of(multiply_add(p, half, second)));
     };
-    for (__m512i& codes : codes_) {
-      const __m512i a = next(), b = next(), c = next(), d = next();
-      const __m512i packed = _mm512_packus_epi16(_mm512_packus_epi32(a, b), _mm512_packus_epi32(c, d));
-      const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-      codes = _mm512_permutexvar_epi32(order, packed);
+    const uint32_t further = (float_bits(bits_float(exponent << 23) * s.inverse) >> 23) - first_exponent_ - above;
+    const __m512i more = _mm512_set1_epi8(static_cast<char>(further << step_));
+    for (int half_of = 0; half_of < 2; ++half_of) {
+      const float* const from = kMantissas.inner + 64 * half_of;
+      const __m512i a = codes_of(from), b = codes_of(from + 16), c = codes_of(from + 32), d = codes_of(from + 48);
+      const __m512i two = bit_select(0xffu, a, _mm512_slli_epi32(b, 8));
+      const __m512i above_two = bit_select(0xff0000u, _mm512_slli_epi32(c, 16), _mm512_slli_epi32(d, 24));
+      codes_[half_of] = _mm512_add_epi8(bit_select(0xffffu, two, above_two), more);
     }
-    too_much_ = static_cast<uint8_t>((first_exponent_ - 1 + above) << step_);
   }
 
   // n is a multiple of 16, which a group's last block may have beside whole vectors.
   __attribute__((noinline, target("avx512vbmi"))) void encode_block(const bf16* x, int64_t n, Ahead ahead,
                                                                     uint8_t* out) const {
-    const __m512i too_much = _mm512_set1_epi8(static_cast<char>(too_much_));
-    const __m512i low_codes = _mm512_sub_epi8(codes_[0], too_much);
-    const __m512i high_codes = _mm512_sub_epi8(codes_[1], too_much);
+    const __m512i low_codes = codes_[0], high_codes = codes_[1];
     const __m512i least = _mm512_set1_epi8(static_cast<char>(least_)), sign = _mm512_set1_epi8(static_cast<char>(0x80));
     const __m512i low = _mm512_set1_epi16(0xff), order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
-    const __m128i step = _mm_cvtsi32_si128(step_);
+    const __m512i step = _mm512_set1_epi16(static_cast<int16_t>(step_));
     int64_t i = 0;
     for (; i + 64 <= n; i += 64) {
       ahead.fetch<128>(2 * i);
@@ -216,7 +228,7 @@ class MantissaCodes {
         continue;
       }
       // At most 30 steps of at most 8: no bit leaves its byte.
-      const __m512i steps = _mm512_sll_epi16(_mm512_subs_epu8(exponent, least), step);
+      const __m512i steps = _mm512_sllv_epi16(_mm512_subs_epu8(exponent, least), step);
       const __m512i codes =
           _mm512_maskz_add_epi8(used, _mm512_permutex2var_epi8(low_codes, mantissa, high_codes), steps);
       _mm512_storeu_si512(out + i,
@@ -230,9 +242,8 @@ class MantissaCodes {
   int step_;
   uint32_t first_exponent_;
   float inverse_ = 0;
-  uint32_t least_ = 0;    // the least exponent under which all codes are those of normal numbers
-  uint8_t too_much_ = 0;  // the table's codes have what must be taken away under that one
-  __m512i codes_[2];      // of the 128 mantissas
+  uint32_t least_ = 0;  // the least exponent under which all codes are those of normal numbers
+  __m512i codes_[2];    // of the 128 mantissas under that one
 };
 #endif
 
@@ -392,6 +403,80 @@ AA_INLINE Words load_24(const uint8_t* from) {
 }
 #endif
 
+#if AA_VECTOR_AVX512
+// Codes of 6 and of 12 bits for elements of bf16 as they are stored, without buffers in between.
+class DenseCodes {
+ public:
+  static bool can_be_used(const aa_fp_format& f) {
+    return __builtin_cpu_supports("avx512vbmi") &&
+           (f.bits == 6 || (f.bits == 12 && f.mantissa_bits == 7 && rounds_to_bf16));
+  }
+  DenseCodes(const Encoder& encoder, const aa_fp_format& f)
+      : encoder_(encoder), rebias_(static_cast<uint32_t>(127 - f.bias) << 7) {}
+
+  // n is a multiple of 64; 16 bytes behind the codes are written as well. Returns false if codes of another way are needed.
+  AA_INLINE bool encode_block(const bf16* x, int64_t n, float inverse, Ahead ahead, uint8_t* out) const {
+    if (encoder_.bits == 12) return twelves(x, n, Vec(inverse), ahead, out);
+    sixes(x, n, Vec(inverse), ahead, out);
+    return true;
+  }
+
+ private:
+  // Three bytes of each word, the words in the order of their places.
+  static AA_INLINE __m512i three_of_four(bool mixed) {
+    alignas(64) int8_t from[64] = {};
+    for (int i = 0; i < 48; ++i) {
+      const int word = i / 3;
+      from[i] = static_cast<int8_t>(4 * (mixed ? word % 8 / 2 * 4 + word / 8 * 2 + word % 2 : word) + i % 3);
+    }
+    return _mm512_load_si512(from);
+  }
+
+  __attribute__((noinline, target("avx512vbmi"))) void sixes(const bf16* x, int64_t n, Vec inverse, Ahead ahead,
+                                                             uint8_t* out) const {
+    const Encoder encoder = encoder_;
+    const __m512i order = three_of_four(true);
+    for (int64_t i = 0; i < n; i += 64, out += 48) {
+      ahead.fetch<128>(2 * i);
+      const __m512i pairs = _mm512_maddubs_epi16(encoder.mixed_bytes(x + i, inverse), _mm512_set1_epi16(64 << 8 | 1));
+      const __m512i fours = _mm512_madd_epi16(pairs, _mm512_set1_epi32(4096 << 16 | 1));
+      _mm512_storeu_si512(out, _mm512_permutexvar_epi8(order, fours));
+    }
+  }
+
+  // A mantissa of 7 bits is that of bf16: the codes of normal numbers are those of bf16 with another bias.
+  __attribute__((noinline, target("avx512vbmi"))) bool twelves(const bf16* x, int64_t n, Vec inverse, Ahead ahead,
+                                                               uint8_t* out) const {
+    const __m512i rebias = _mm512_set1_epi16(static_cast<int16_t>(rebias_)), one = _mm512_set1_epi16(1);
+    const __m512i sign = _mm512_set1_epi16(0x800), magnitude = _mm512_set1_epi16(0x7fff);
+    const __m512i factors = _mm512_set1_epi32(4096 << 16 | 1), bytes = three_of_four(false);
+    const __m512i in_turns = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
+                                              6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+    __m512i least[2] = {magnitude, magnitude};  // of what is not zero, less one
+    for (int64_t i = 0; i < n; i += 64) {
+      ahead.fetch<128>(2 * i);
+#pragma GCC unroll 2
+      for (int k = 0; k < 2; ++k, out += 48) {
+        const EvenOdd two = load_pairs(x + i + 32 * k);
+        const __m512i rounded =
+            _mm512_permutexvar_epi16(in_turns, narrow_in_one_step(two.even * inverse, two.odd * inverse));
+        const __m512i number = _mm512_and_si512(rounded, magnitude);
+        least[k] = _mm512_min_epu16(least[k], _mm512_sub_epi16(number, one));
+        const __m512i code =
+            _mm512_ternarylogic_epi32(_mm512_srli_epi16(rounded, 4), _mm512_subs_epu16(number, rebias), sign, 0xe4);
+        _mm512_storeu_si512(out, _mm512_permutexvar_epi8(bytes, _mm512_madd_epi16(code, factors)));
+      }
+    }
+    // Zero has the code 0, which a smaller number than all normal ones need not have.
+    const __m512i normal = _mm512_add_epi16(rebias, _mm512_set1_epi16(127));
+    return _mm512_cmplt_epu16_mask(_mm512_min_epu16(least[0], least[1]), normal) == 0;
+  }
+
+  const Encoder& encoder_;
+  uint32_t rebias_;  // between bf16 and the codes, above the mantissa
+};
+#endif
+
 // Codes to a stream of bits and back, n a multiple of 8 (4 for 8 bits). Whole vectors of codes are read and written, and up
 // to 64 bytes of the stream behind its end written.
 AA_ONCE const void* pack(const void* codes, int64_t n, int32_t bits, uint8_t* out) {
@@ -441,22 +526,33 @@ AA_ONCE void write_codes(const aa_fp_quantize_args& a, const Encoder& encoder, i
   alignas(64) uint8_t packed[2 * kBlock];
 #if AA_VECTOR_AVX512
   MantissaCodes table(encoder, a.format);
-  const bool by_table = !random.used && s.finite && a.dtype == AA_DTYPE_BF16 && end - begin >= MantissaCodes::kFewest &&
-                        MantissaCodes::can_be_used(a.format);
+  const DenseCodes dense(encoder, a.format);
+  const bool nearest = !random.used && s.finite && a.dtype == AA_DTYPE_BF16;
+  const bool by_table = nearest && end - begin >= MantissaCodes::kFewest && MantissaCodes::can_be_used(a.format);
+  const bool is_dense = nearest && DenseCodes::can_be_used(a.format);
   if (by_table) table.set_scale(s);
 #endif
   for (int64_t i = begin; i < end; i += kBlock) {
     const int64_t n = smaller(kBlock, end - i);
     const Ahead here = ahead.behind((i - begin) * bytes_of(a.dtype));
+    uint8_t* const room = out.room();
+    uint8_t* const to = room ? room : packed;
+    bool done = false;
     if (!s.finite) {
       __builtin_memset(codes, 0, sizeof(codes));
     } else {
       with_elements(a.x, a.dtype, i, n, buffer, [&](const auto* x) {
 #if AA_VECTOR_AVX512
         if constexpr (__is_same(decltype(x), const bf16*)) {
-          if (by_table) return table.encode_block(x, padded(n), here, reinterpret_cast<uint8_t*>(codes));
+          if (by_table) {
+            table.encode_block(x, padded(n), here, to);
+            done = true;
+          } else if (is_dense && n % 64 == 0) {
+            done = dense.encode_block(x, n, s.inverse, here, to);
+          }
         }
 #endif
+        if (done) return;
         if (random.used) {
           encode<true>(x, padded(n), encoder, s.inverse, draw(random, i, n, words), here, codes);
         } else {
@@ -464,7 +560,13 @@ AA_ONCE void write_codes(const aa_fp_quantize_args& a, const Encoder& encoder, i
         }
       });
     }
-    out.put(pack(codes, n, a.format.bits, packed), n * a.format.bits / 8);
+    const void* const from = done ? to : pack(codes, n, a.format.bits, to);
+    const int64_t bytes = n * a.format.bits / 8;
+    if (room && from == to) {
+      out.took(bytes);
+    } else {
+      out.put(from, bytes);
+    }
   }
 }
 

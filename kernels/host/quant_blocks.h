@@ -441,6 +441,15 @@ class Writer {
     }
   }
 
+  // Returns where up to kMostTaken bytes and 64 behind them may be written, of which took() says how many are output; null if
+  // they must be put().
+  static constexpr int64_t kMostTaken = 1024;
+  uint8_t* room() { return past_caches_ ? buffer_ + held_ : nullptr; }
+  void took(int64_t bytes) {
+    held_ += bytes;
+    drain();
+  }
+
   // Returns where the next `bytes` bytes belong, which the caller writes there past the caches, if they are whole lines; else
   // null.
   uint8_t* lines(int64_t bytes) {

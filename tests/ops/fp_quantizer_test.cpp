@@ -322,8 +322,10 @@ TEST(FPQuantizer, DoesNotDependOnThreads) {
 TEST(FPQuantizer, LargeResults) {
   on_every_isa([] {
     const auto ops = fp_quantizer();
-    for (const Format& f : {formats()[0], formats()[2]}) {
-      const int64_t groups = 60001, size = 400;
+    for (const int kind : {0, 2, 3}) {
+      const Format& f = formats()[static_cast<size_t>(kind)];
+      // Whole blocks of 64 elements where codes of 6 and 12 bits are made of these at once.
+      const int64_t groups = 60001, size = kind == 3 ? 448 : 400;
       std::vector<float> row = random_numbers(size, 5);
       for (float& value : row) value = kept(value, DType::BF16);
       const Tensor x = make_tensor(row, {1, size}, DType::BF16).expand({groups, size}).contiguous();

@@ -51,6 +51,42 @@ double norm_of(const aa_parameter& parameter, std::span<const double> sums) {
   return std::sqrt(total);
 }
 
+// The ratios that the steps of the parameters are multiplied by, which are also appended to `result`. `sums`: those of the squares
+// of the parameters' segments, then of the updates'.
+std::vector<float> coefficients(std::span<const aa_parameter> parameters, std::span<const double> sums,
+                                const LambOptions& options, std::vector<double>& result) {
+  std::vector<float> found;
+  for (const aa_parameter& parameter : parameters) {
+    const double param_norm = norm_of(parameter, sums.first(sums.size() / 2));
+    const double update_norm = norm_of(parameter, sums.subspan(sums.size() / 2));
+    double coefficient = 1;
+    if (param_norm != 0 && update_norm != 0) {
+      coefficient = param_norm / update_norm;
+      if (coefficient > options.max_coeff) coefficient = options.max_coeff;
+      if (coefficient < options.min_coeff) coefficient = options.min_coeff;
+    }
+    found.push_back(static_cast<float>(coefficient));
+    result.push_back(coefficient);
+  }
+  return found;
+}
+
+// Returns how many parameters, at least one, are to be stepped before the next ones: as many as fit in the second-level caches
+// of the threads with all that belongs to them. A larger parameter is read from memory twice.
+size_t cached_count(std::span<const aa_parameter> parameters) {
+  constexpr int64_t kCached = int64_t{1} << 20;  // bytes of a thread
+  const int64_t most = kCached * op_services()->threads();
+  int64_t bytes = 0;
+  size_t count = 0;
+  for (const aa_parameter& p : parameters) {
+    const auto size = [](int32_t dtype) { return int64_t{dtype == AA_DTYPE_F32 ? 4 : 2}; };
+    bytes += p.count * (size(p.param_dtype) + size(p.grad_dtype) + 2 * size(p.state_dtype));
+    if (count > 0 && bytes > most) break;
+    ++count;
+  }
+  return count;
+}
+
 }  // namespace
 
 struct FusedLamb::Code : OptimizerCode {
@@ -68,39 +104,24 @@ struct FusedLamb::Code : OptimizerCode {
                     const GradientScale scale = gradient_scale(options.gradients, list, device);
                     if (scale.skip) return;
                     args.grad_scale = scale.factor;
-                    const std::vector<double> sums = moments(list, args, device);
-                    const std::span param_sums(sums.data(), sums.size() / 2),
-                        update_sums(sums.data() + sums.size() / 2, sums.size() / 2);
-                    std::vector<float> coefficients;
-                    for (const aa_parameter& parameter : list) {
-                      const double param_norm = norm_of(parameter, param_sums);
-                      const double update_norm = norm_of(parameter, update_sums);
-                      double coefficient = 1;
-                      if (param_norm != 0 && update_norm != 0) {
-                        coefficient = param_norm / update_norm;
-                        if (coefficient > options.max_coeff) coefficient = options.max_coeff;
-                        if (coefficient < options.min_coeff) coefficient = options.min_coeff;
-                      }
-                      coefficients.push_back(static_cast<float>(coefficient));
-                      result.push_back(coefficient);
+                    if (device) {
+                      const std::vector<double> sums = kernels->lamb_moments(list, args, *device);
+                      return kernels->lamb_apply(list, args, coefficients(list, sums, options, result), *device);
                     }
-                    if (device) return kernels->lamb_apply(list, args, coefficients, *device);
-                    apply_(list.data(), static_cast<int64_t>(list.size()), &args, coefficients.data());
+                    std::vector<double> sums(2 * static_cast<size_t>(segment_count(list)));
+                    // The second pass over parameters finds in the caches what the first one has left there.
+                    while (!list.empty()) {
+                      const std::span<const aa_parameter> part = list.first(cached_count(list));
+                      list = list.subspan(part.size());
+                      const auto count = static_cast<int64_t>(part.size());
+                      moments_(part.data(), count, &args, sums.data(), sums.data() + sums.size() / 2);
+                      apply_(part.data(), count, &args, coefficients(part, sums, options, result).data());
+                    }
                   });
     return result;
   }
 
  private:
-  // Computes the new moments; returns the sums of squares of the parameters' segments, then those of the updates'.
-  std::vector<double> moments(std::span<const aa_parameter> list, const aa_lamb_args& args,
-                              std::optional<int> device) const {
-    if (device) return kernels->lamb_moments(list, args, *device);
-    const auto segments = static_cast<size_t>(segment_count(list));
-    std::vector<double> sums(2 * segments);
-    moments_(list.data(), static_cast<int64_t>(list.size()), &args, sums.data(), sums.data() + segments);
-    return sums;
-  }
-
   aa_lamb_moments* moments_;
   aa_lamb_apply* apply_;
 };

@@ -293,7 +293,11 @@ static Result fill(DevicePointer destination, T value, std::size_t pitch, std::s
     for (std::size_t row = 0; row < height; ++row) {
       char* at = execution.write(reinterpret_cast<char*>(destination + row * pitch), width * sizeof(T));
       if (at == nullptr) return;
-      for (std::size_t i = 0; i < width; ++i) std::memcpy(at + i * sizeof(T), &value, sizeof(T));
+      if constexpr (sizeof(T) == 1) {
+        std::memset(at, value, width);
+      } else {
+        for (std::size_t i = 0; i < width; ++i) std::memcpy(at + i * sizeof(T), &value, sizeof(T));
+      }
     }
   };
   return submit(*object, std::move(node));

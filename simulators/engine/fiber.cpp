@@ -1,6 +1,8 @@
-// Fibers: a stack each, switched by a few instructions (swapcontext would enter the kernel twice a switch), with the
-// notes that the address sanitizer needs. The thread sanitizer is not notified: all fibers of a group are one thread,
-// and telling it apart would cost a vector clock a switch. Its stack traces from inside an item are wrong for that.
+// Fibers: a stack each, switched by a few instructions (swapcontext would enter the kernel twice a switch). For the address
+// sanitizer, which does not instrument this file (SIM_ADDRESS_SANITIZER is defined instead), all stacks of a runner are one: it is
+// told when run() enters and leaves it, since a note of every switch takes more time than the switch. The thread sanitizer is not
+// notified: all fibers of a group are one thread, and telling it apart would cost a vector clock a switch. Its stack traces from
+// inside an item are wrong for that.
 #include "simulators/engine/fiber.h"
 
 #include <sys/mman.h>
@@ -11,7 +13,7 @@
 #include <stdexcept>
 #include <utility>
 
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(SIM_ADDRESS_SANITIZER)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
@@ -54,67 +56,84 @@ constexpr std::size_t kLocalGuard = 64;  // bytes behind every local array that 
 constexpr std::size_t kLocalAlignment = 128;
 constexpr char kPoison = '\xFF';  // NaNs, whatever the element type
 
-// A stack that is not running: where to go on, and what the sanitizer wants to know of it.
+// Where a stack that is not running goes on.
 struct Context {
   void* stack_pointer = nullptr;
-  const void* bottom = nullptr;
-  std::size_t size = 0;
-  void* fake_stack = nullptr;
 };
 
 // Kernels read it at every access, so it is found by an offset instead of a call. Libraries that are opened at run time
 // have little room for such variables.
 [[gnu::tls_model("initial-exec")]] thread_local GroupRunner* running = nullptr;
-thread_local Fiber* entered = nullptr;
-thread_local Context* left = nullptr;  // the context that the latest switch left
+[[gnu::tls_model("initial-exec")]] thread_local Fiber* entered = nullptr;
 
-// The first code after a switch, on the new stack.
-void arrived([[maybe_unused]] Context& self) {
-#if defined(__SANITIZE_ADDRESS__)
-  // Bounds of a thread's own stack are learned here, when it is first left; those of a fiber stay what they are.
-  __sanitizer_finish_switch_fiber(self.fake_stack, &left->bottom, &left->size);
-#endif
-}
-
-void switch_to(Context& from, Context& to) {
-#if defined(__SANITIZE_ADDRESS__)
-  __sanitizer_start_switch_fiber(&from.fake_stack, to.bottom, to.size);
-#endif
-  left = &from;
-  sim_switch_stack(&from.stack_pointer, to.stack_pointer);
-  arrived(from);
-}
+void switch_to(Context& from, Context& to) { sim_switch_stack(&from.stack_pointer, to.stack_pointer); }
 
 }  // namespace
 
-// The context of run() while fibers run.
+// The context of run() while fibers run, and the stacks of the fibers, side by side. What no fiber has yet can be read, so that the
+// leak sanitizer may look through all.
 struct GroupRunner::Scheduler {
+  Scheduler() {
+    void* memory = ::mmap(nullptr, kAllStacks, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) throw std::runtime_error("no memory for fibers' stacks");
+    stacks = static_cast<char*>(memory);
+  }
+  ~Scheduler() {
+    unmark();
+    ::munmap(stacks, kAllStacks);
+  }
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Returns the stack of a runner's fiber `number`; its lowest page cannot be written.
+  char* stack(std::size_t number) {
+    char* const stack = stacks + number * kStack;
+    if (::mprotect(stack + kGuardPage, kStack - kGuardPage, PROT_READ | PROT_WRITE) != 0) {
+      throw std::runtime_error("no memory for a fiber's stack");
+    }
+    used = std::max(used, number + 1);
+    return stack;
+  }
+  // Abandoned fibers have left their frames marked for the address sanitizer.
+  void unmark() {
+#if defined(SIM_ADDRESS_SANITIZER)
+    __asan_unpoison_memory_region(stacks, used * kStack);
+#endif
+  }
+  void enter_stacks() {
+#if defined(SIM_ADDRESS_SANITIZER)
+    __sanitizer_start_switch_fiber(&fake_stack, stacks, kAllStacks);
+    __sanitizer_finish_switch_fiber(nullptr, &bottom, &size);
+#endif
+  }
+  void leave_stacks() {
+#if defined(SIM_ADDRESS_SANITIZER)
+    __sanitizer_start_switch_fiber(nullptr, bottom, size);
+    __sanitizer_finish_switch_fiber(fake_stack, nullptr, nullptr);
+#endif
+  }
+
+  static constexpr std::size_t kAllStacks = kStack * kMostGroupSize;
   Context context;
+  char* stacks;
+  std::size_t used = 0;  // the first of them
+  // What the sanitizer knows of the caller's stack.
+  void* fake_stack = nullptr;
+  const void* bottom = nullptr;
+  std::size_t size = 0;
 };
 
 class Fiber {
  public:
-  Fiber() {
-    void* stack = ::mmap(nullptr, kStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (stack == MAP_FAILED) throw std::runtime_error("no memory for a fiber's stack");
-    stack_ = static_cast<char*>(stack);
-    ::mprotect(stack_, kGuardPage, PROT_NONE);
+  explicit Fiber(char* stack) {
     // Stacks that all begin at the same place in their pages would share a few lines of the caches.
     static thread_local std::size_t made = 0;
-    void** top = reinterpret_cast<void**>(stack_ + kStack - made++ % 61 * 448);
+    void** top = reinterpret_cast<void**>(stack + kStack - made++ % 61 * 448);
     *--top = nullptr;  // return address of enter(), which never returns
     *--top = reinterpret_cast<void*>(&Fiber::enter);
     top -= 6;  // the registers that the first switch pops
     std::memset(top, 0, 6 * sizeof(void*));
     context.stack_pointer = top;
-    context.bottom = stack_;
-    context.size = kStack;
-  }
-  ~Fiber() {
-#if defined(__SANITIZE_ADDRESS__)
-    __asan_unpoison_memory_region(stack_, kStack);  // an abandoned fiber leaves its frames marked
-#endif
-    ::munmap(stack_, kStack);
   }
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
@@ -124,11 +143,8 @@ class Fiber {
  private:
   static void enter() {
     Fiber& self = *entered;
-    arrived(self.context);
     for (;;) running->work(self);
   }
-
-  char* stack_;
 };
 
 GroupRunner::GroupRunner() : scheduler_(new Scheduler) {
@@ -187,7 +203,7 @@ void GroupRunner::switch_to_item(Fiber* from, int next) {
   Fiber* to = item.fiber;
   if (item.state == State::unstarted) {
     if (idle_.empty()) {
-      fibers_.push_back(std::make_unique<Fiber>());
+      fibers_.push_back(std::make_unique<Fiber>(scheduler_->stack(fibers_.size())));
       idle_.push_back(fibers_.back().get());
     }
     to = entered = idle_.back();
@@ -489,13 +505,16 @@ std::string GroupRunner::run(const GroupShape& shape, const std::function<void()
   arrays_.clear();
   static_used_ = local_end_ = 0;
   std::memset(dynamic_, kPoison, shape.dynamic_local + kLocalGuard);
+  scheduler_->enter_stacks();
   switch_to_item(nullptr, shape.backwards ? shape.size - 1 : 0);
+  scheduler_->leave_stacks();
   std::string problem;
   if (finished_ != shape.size) {
     problem = divergence();
     local_problem_.clear();
     fibers_.clear();
     idle_.clear();
+    scheduler_->unmark();
   } else {
     check_guards();
     if (static_used_ + shape.dynamic_local > shape.local_limit) {

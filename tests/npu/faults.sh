@@ -39,7 +39,10 @@ ANYACCEL_NPU_LIBRARY_PATH=$folder/runtime run || fail "no operators: $(cat "$fol
 [ "$whole" = "$(cat "$folder/out")" ] || fail "no operators: another text: $(cat "$folder/out")"
 check_report "no operators"
 [ "$(echo "$operators" | wc -l)" -gt 20 ] || fail "no list of operators"
-for symbol in $operators; do expect_story "hide:$symbol"; done
+# Each is looked up in the same way: a build with a sanitizer hides every fourth.
+hidden=$operators
+[ -z "$sanitizer" ] || hidden=$(echo "$operators" | sed -n 'n;n;n;p')
+for symbol in $hidden; do expect_story "hide:$symbol"; done
 expect_error 'fail:aclnnMatmulGetWorkspaceSize,call=1' 'aclnnMatmulGetWorkspaceSize gave'
 # The vendor's documents do not say if a second phase that failed has consumed its executor, so it may be left over.
 SIM_FAULT=fail:aclnnMatmul,call=1 run

@@ -1,8 +1,10 @@
 # Sourced by the tests that run the command on a simulated driver: sh TEST.sh ANYACCEL SOURCE BUILD ACCELERATOR. Sets $anyaccel,
-# $model, $folder, $report and $accelerator, and defines fail, run and check_report. tests/ACCELERATOR/simulated.sh sets the
-# environment that the accelerator needs, and skips (exit code 77, with the reason) where something is missing.
+# $model, $folder, $report, $accelerator and $sanitizer (that of the build, or empty), and defines fail, run and check_report.
+# tests/ACCELERATOR/simulated.sh sets the environment that the accelerator needs, and skips (exit code 77, with the reason) where
+# something is missing.
 anyaccel=$1
 accelerator=$4
+sanitizer=$(sed -n 's/^ANYACCEL_SANITIZE:STRING=//p' "$3/CMakeCache.txt")
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 # The bundled model with two of its six layers: the same calls, fewer times.

@@ -47,9 +47,9 @@ test: configure_tests
 	@tools/support_table --check --results build/release/results.xml
 
 # Runs the tests of the finished release build again, as an unprivileged user with the usual limits. It leaves out tests
-# that take long and give the same result for every user (kernels, the numbers of ops and models, their repeats on other
-# accelerators, the command on simulated runtimes, checks of the source) and tests that only root can run.
-SAME_FOR_EVERYBODY = ^[a-z]*_(simulated|virtual)/|^xpu_|^(multi_host|source)/|/(faults|delays|coverage|calls|gpu_check)$$|^command/(package|debian_packages|conformance|json_errors)$$|(optimizers|quantizer|spirv|launch_allocations|every_builder|sparse_attn|evoformer_attn|ragged_ops|inference_cutlass|families|importance|quantized_ranks|chat_template|gemm_amx|matmul|onednn|cublaslt|cpu_attention|cpu_ops|cpu_copy|cpu_sampling|fused_ops|fused_cases|agreement|tensor_parallel_model|tokenizer|tokenizer_regex|config_table|gguf|device_group|level_zero_driver)_test$$|/batch_independence|^lazy/generation_test$$
+# that take long and give the same result for every user (kernels, the numbers of ops, models and training, grammars, their repeats
+# on other accelerators, the command on simulated runtimes, checks of the source) and tests that only root can run.
+SAME_FOR_EVERYBODY = ^[a-z]*_(simulated|virtual)/|^xpu_|^(multi_host|source)/|/(faults|delays|coverage|calls|gpu_check)$$|^command/(package|debian_packages|conformance|json_errors)$$|(optimizers|quantizer|spirv|launch_allocations|every_builder|sparse_attn|evoformer_attn|ragged_ops|inference_cutlass|families|importance|quantized_ranks|chat_template|gemm_amx|matmul|onednn|cublaslt|cpu_attention|cpu_ops|cpu_copy|cpu_sampling|fused_ops|fused_cases|agreement|tensor_parallel_model|tokenizer|tokenizer_regex|config_table|gguf|device_group|level_zero_driver|quantized_linear|grammar|launch_grammar|speculation)_test$$|/batch_independence|^(lazy/generation|nn/training)_test$$|^(npu|mlu|sdaa|hpu|mps)/text$$
 test-user:
 	tools/test_user build/release --output-on-failure -j $(TEST_JOBS) -LE '^(kernels|source|simulators|long)$$' -E '$(SAME_FOR_EVERYBODY)'
 

@@ -450,16 +450,13 @@ class DenseCodes {
     const __m512i rebias = _mm512_set1_epi16(static_cast<int16_t>(rebias_)), one = _mm512_set1_epi16(1);
     const __m512i sign = _mm512_set1_epi16(0x800), magnitude = _mm512_set1_epi16(0x7fff);
     const __m512i factors = _mm512_set1_epi32(4096 << 16 | 1), bytes = three_of_four(false);
-    const __m512i in_turns = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22,
-                                              6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
     __m512i least[2] = {magnitude, magnitude};  // of what is not zero, less one
     for (int64_t i = 0; i < n; i += 64) {
       ahead.fetch<128>(2 * i);
 #pragma GCC unroll 2
       for (int k = 0; k < 2; ++k, out += 48) {
         const EvenOdd two = load_pairs(x + i + 32 * k);
-        const __m512i rounded =
-            _mm512_permutexvar_epi16(in_turns, narrow_in_one_step(two.even * inverse, two.odd * inverse));
+        const __m512i rounded = in_turns(narrow_in_one_step(two.even * inverse, two.odd * inverse));
         const __m512i number = _mm512_and_si512(rounded, magnitude);
         least[k] = _mm512_min_epu16(least[k], _mm512_sub_epi16(number, one));
         const __m512i code =

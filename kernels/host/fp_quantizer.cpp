@@ -80,16 +80,40 @@ struct Encoder {
   struct Pairs {
     __m512i low, high;
   };
-  AA_INLINE Pairs nearest_pairs(__m512i x, Vec inverse) const {
+  template <class Nearest>
+  static AA_INLINE Pairs nearest_pairs(const Nearest& rounding, __m512i x, Vec inverse) {
     const __m512i magnitudes = _mm512_and_si512(x, _mm512_set1_epi32(0x7fff7fff));
     const __m512i high = _mm512_and_si512(x, _mm512_set1_epi32(0x7fff0000));
-    return {(__m512i)nearest(_mm512_castsi512_ps(_mm512_slli_epi32(magnitudes, 16)), inverse),
-            (__m512i)nearest(_mm512_castsi512_ps(high), inverse)};
+    return {(__m512i)rounding.nearest(_mm512_castsi512_ps(_mm512_slli_epi32(magnitudes, 16)), inverse),
+            (__m512i)rounding.nearest(_mm512_castsi512_ps(high), inverse)};
   }
+  // The same as nearest() for formats of at most 15 exponents: what is added has the code's exponent in place of the first one
+  // as well, and is looked up.
+  struct Sums {
+    __m512i by_exponent;  // in place e % 16, for the exponent field e
+    __m512 first;         // the least normal number
+
+    explicit Sums(const Encoder& encoder) : by_exponent(), first(_mm512_castsi512_ps((__m512i)encoder.first_exponent)) {
+      const uint32_t e0 = encoder.first_exponent[0] >> 23;
+      alignas(64) uint32_t sums[16];
+      for (uint32_t i = 0; i < 16; ++i) {
+        const uint32_t e = (e0 + i) << 23;
+        sums[(e0 + i) % 16] = e + encoder.magic[0] + (e >> encoder.exponent_shift);
+      }
+      by_exponent = _mm512_load_si512(sums);
+    }
+    AA_INLINE Words nearest(Vec x, Vec inverse) const {
+      const Vec scaled = x * inverse;
+      const __m512i e = _mm512_srli_epi32(_mm512_castps_si512(_mm512_max_ps(scaled.v, first)), 23);
+      return bits_of(scaled + of_bits((Words)_mm512_permutexvar_epi32(e, by_exponent)));
+    }
+  };
+
   // 64 elements to bytes: in each 128 bits eight elements of the first half, then eight of the second.
-  AA_INLINE __m512i mixed_bytes(const bf16* x, Vec inverse) const {
+  template <class Nearest>
+  AA_INLINE __m512i mixed_bytes(const Nearest& rounding, const bf16* x, Vec inverse) const {
     const __m512i first = _mm512_loadu_si512(x), second = _mm512_loadu_si512(x + 32);
-    const Pairs a = nearest_pairs(first, inverse), b = nearest_pairs(second, inverse);
+    const Pairs a = nearest_pairs(rounding, first, inverse), b = nearest_pairs(rounding, second, inverse);
     const __m512i two = bit_select(0xffu, a.low, _mm512_slli_epi32(a.high, 8));
     const __m512i above = bit_select(0xff0000u, _mm512_slli_epi32(b.low, 16), _mm512_slli_epi32(b.high, 24));
     // In each 128 bits eight elements of the first vector, then eight of the second: the order of the packed signs.
@@ -99,13 +123,13 @@ struct Encoder {
     return bit_select(0x01010101u << (bits - 1), signs, codes);
   }
   AA_INLINE void bytes(const bf16* x, Vec inverse, uint8_t* out) const {
-    const __m512i codes = mixed_bytes(x, inverse);
+    const __m512i codes = mixed_bytes(*this, x, inverse);
     _mm512_storeu_si512(out, _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), codes));
   }
   // 32 elements to halves of words.
   AA_INLINE void halves(const bf16* x, Vec inverse, uint16_t* out) const {
     const __m512i from = _mm512_loadu_si512(x);
-    const Pairs pairs = nearest_pairs(from, inverse);
+    const Pairs pairs = nearest_pairs(*this, from, inverse);
     const __m512i codes = bit_select(0xffffu, pairs.low, _mm512_slli_epi32(pairs.high, 16));
     const __m512i signs = _mm512_srl_epi32(from, _mm_cvtsi32_si128(16 - bits));
     _mm512_storeu_si512(out, bit_select(0x00010001u << (bits - 1), signs, codes));
@@ -412,7 +436,7 @@ class DenseCodes {
            (f.bits == 6 || (f.bits == 12 && f.mantissa_bits == 7 && rounds_to_bf16));
   }
   DenseCodes(const Encoder& encoder, const aa_fp_format& f)
-      : encoder_(encoder), rebias_(static_cast<uint32_t>(127 - f.bias) << 7) {}
+      : encoder_(encoder), sums_(encoder), rebias_(static_cast<uint32_t>(127 - f.bias) << 7) {}
 
   // n is a multiple of 64; 16 bytes behind the codes are written as well. Returns false if codes of another way are needed.
   AA_INLINE bool encode_block(const bf16* x, int64_t n, float inverse, Ahead ahead, uint8_t* out) const {
@@ -435,10 +459,12 @@ class DenseCodes {
   __attribute__((noinline, target("avx512vbmi"))) void sixes(const bf16* x, int64_t n, Vec inverse, Ahead ahead,
                                                              uint8_t* out) const {
     const Encoder encoder = encoder_;
+    const Encoder::Sums sums = sums_;
     const __m512i order = three_of_four(true);
     for (int64_t i = 0; i < n; i += 64, out += 48) {
       ahead.fetch<128>(2 * i);
-      const __m512i pairs = _mm512_maddubs_epi16(encoder.mixed_bytes(x + i, inverse), _mm512_set1_epi16(64 << 8 | 1));
+      const __m512i pairs =
+          _mm512_maddubs_epi16(encoder.mixed_bytes(sums, x + i, inverse), _mm512_set1_epi16(64 << 8 | 1));
       const __m512i fours = _mm512_madd_epi16(pairs, _mm512_set1_epi32(4096 << 16 | 1));
       _mm512_storeu_si512(out, _mm512_permutexvar_epi8(order, fours));
     }
@@ -470,7 +496,8 @@ class DenseCodes {
   }
 
   const Encoder& encoder_;
-  uint32_t rebias_;  // between bf16 and the codes, above the mantissa
+  Encoder::Sums sums_;  // for codes of 6 bits
+  uint32_t rebias_;     // between bf16 and the codes, above the mantissa
 };
 #endif
 
@@ -513,9 +540,29 @@ AA_ONCE const void* unpack(const uint8_t* in, int64_t n, int32_t bits, void* cod
   return codes;
 }
 
+// What of a call is the same for all groups.
+struct Call {
+  const aa_fp_quantize_args& args;
+  Encoder encoder;
+#if AA_VECTOR_AVX512
+  DenseCodes dense;
+  bool by_table, is_dense;  // for finite groups that are large enough
+
+  explicit Call(const aa_fp_quantize_args& a) : args(a), encoder(a.format), dense(encoder, a.format) {
+    const bool nearest = a.stochastic == 0 && a.dtype == AA_DTYPE_BF16;
+    by_table = nearest && MantissaCodes::can_be_used(a.format);
+    is_dense = nearest && DenseCodes::can_be_used(a.format);
+  }
+  Call(const Call&) = delete;  // `dense` refers to `encoder`
+#else
+  explicit Call(const aa_fp_quantize_args& a) : args(a), encoder(a.format) {}
+#endif
+};
+
 // Elements [begin, end) of one group, as codes.
-AA_ONCE void write_codes(const aa_fp_quantize_args& a, const Encoder& encoder, int64_t begin, int64_t end,
-                         const Scale& s, Ahead ahead, Writer& out) {
+AA_ONCE void write_codes(const Call& call, int64_t begin, int64_t end, const Scale& s, Ahead ahead, Writer& out) {
+  const aa_fp_quantize_args& a = call.args;
+  const Encoder& encoder = call.encoder;
   const Random random{a.seed, a.offset, a.stochastic != 0};
   alignas(64) float buffer[kBlock];
   alignas(64) uint32_t words[kWords];
@@ -523,10 +570,7 @@ AA_ONCE void write_codes(const aa_fp_quantize_args& a, const Encoder& encoder, i
   alignas(64) uint8_t packed[2 * kBlock];
 #if AA_VECTOR_AVX512
   MantissaCodes table(encoder, a.format);
-  const DenseCodes dense(encoder, a.format);
-  const bool nearest = !random.used && s.finite && a.dtype == AA_DTYPE_BF16;
-  const bool by_table = nearest && end - begin >= MantissaCodes::kFewest && MantissaCodes::can_be_used(a.format);
-  const bool is_dense = nearest && DenseCodes::can_be_used(a.format);
+  const bool by_table = call.by_table && s.finite && end - begin >= MantissaCodes::kFewest;
   if (by_table) table.set_scale(s);
 #endif
   for (int64_t i = begin; i < end; i += kBlock) {
@@ -544,8 +588,8 @@ AA_ONCE void write_codes(const aa_fp_quantize_args& a, const Encoder& encoder, i
           if (by_table) {
             table.encode_block(x, padded(n), here, to);
             done = true;
-          } else if (is_dense && n % 64 == 0) {
-            done = dense.encode_block(x, n, s.inverse, here, to);
+          } else if (call.is_dense && n % 64 == 0) {
+            done = call.dense.encode_block(x, n, s.inverse, here, to);
           }
         }
 #endif
@@ -574,19 +618,21 @@ AA_OP void fp_quantizer_quantize(const aa_fp_quantize_args* a) {
   const int64_t code_bytes = a->group_size * a->format.bits / 8;
   const int64_t row_bytes = code_bytes + 4;
   const bool past_caches = a->groups * row_bytes >= kLargeOutput;
-  const Encoder encoder(a->format);
+  const Call call(*a);
   if (!has_wide_groups(a->groups, a->group_size)) {
     for_groups(a->groups, a->group_size, [&](int64_t first, int64_t last) {
       Writer writer(a->out + first * row_bytes, past_caches);
-      const auto scale_of = [&](int64_t g, Ahead ahead, Scale& s) {
+      const auto range_of = [&](int64_t g, Ahead ahead) {
         const int64_t begin = g * a->group_size;
-        s = make_scale(range_of_dense<true>(a->x, a->dtype, begin, begin + a->group_size, ahead), a->format);
+        return range_of_dense<true>(a->x, a->dtype, begin, begin + a->group_size, ahead);
       };
+      const auto scale_of = [&](const Range& range) { return make_scale(range, a->format); };
       const auto write_one = [&](int64_t g, const Scale& s, Ahead ahead) {
-        write_codes(*a, encoder, g * a->group_size, (g + 1) * a->group_size, s, ahead, writer);
+        write_codes(call, g * a->group_size, (g + 1) * a->group_size, s, ahead, writer);
         writer.put(&s.scale, 4);
       };
-      write_groups<Scale>(a->x, a->dtype, first, last, a->group_size, a->format.bits < 8, scale_of, write_one);
+      write_groups<Scale>(a->x, a->dtype, first, last, a->group_size, a->format.bits < 8, range_of, scale_of,
+                          write_one);
     });
     return;
   }
@@ -598,7 +644,7 @@ AA_OP void fp_quantizer_quantize(const aa_fp_quantize_args* a) {
     __builtin_memcpy(row + code_bytes, &s.scale, 4);
     parallel_for(a->group_size, 16384, 128, [&](int64_t first, int64_t last) {
       Writer writer(row + first * a->format.bits / 8, past_caches);
-      write_codes(*a, encoder, begin + first, begin + last, s, {}, writer);
+      write_codes(call, begin + first, begin + last, s, {}, writer);
     });
   }
 }

@@ -517,12 +517,13 @@ void for_groups(int64_t groups, int64_t group_size, const Body& body) {
   parallel_for(groups, grain > 0 ? grain : 1, 1, body);
 }
 
-// Calls scale_of(group, ahead, scale), which fills it in, and write(group, scale, ahead) for the groups [first, last) of an array. The
-// scales of several small groups are found one after the other, so that the processor need not wait for the divisions of one
-// while nothing else can be done. `x` is null for elements that do not lie in an array. slow_write: as for Ahead.
-template <class Scale, class ScaleOf, class Write>
+// Calls write(group, scale_of(range_of(group, ahead)), ahead) for the groups [first, last) of an array. The ranges of several small
+// groups are found one after the other, then their scales, so that the processor need not wait for the divisions of one while
+// nothing else can be done. `x` is null for elements that do not lie in an array. slow_write: as for Ahead.
+template <class Scale, class RangeOf, class ScaleOf, class Write>
 AA_INLINE void write_groups(const void* x, int32_t dtype, int64_t first, int64_t last, int64_t group_size,
-                            bool slow_write, const ScaleOf& scale_of, const Write& write) {
+                            bool slow_write, const RangeOf& range_of, const ScaleOf& scale_of, const Write& write) {
+  Range ranges[kMostScaled];
   Scale scales[kMostScaled];
   const int64_t at_once = groups_at_once(group_size), group = group_size * bytes_of(dtype), size = at_once * group;
   const bool fetches = x && group_size <= kFetchedGroup && !(fetches_best_alone && size <= kFetchedAlone);
@@ -532,7 +533,8 @@ AA_INLINE void write_groups(const void* x, int32_t dtype, int64_t first, int64_t
     const auto ahead = [&](int64_t k, bool first_pass) {
       return fetches ? Ahead(from, size, k * group, first_pass, slow_write) : Ahead();
     };
-    for (int64_t k = 0; k < n; ++k) scale_of(g + k, ahead(k, true), scales[k]);
+    for (int64_t k = 0; k < n; ++k) ranges[k] = range_of(g + k, ahead(k, true));
+    for (int64_t k = 0; k < n; ++k) scales[k] = scale_of(ranges[k]);
     for (int64_t k = 0; k < n; ++k) write(g + k, scales[k], ahead(k, false));
   }
 }

@@ -329,15 +329,16 @@ struct Job {
     if (!has_wide_groups(groups, group_size)) {
       for_groups(groups, group_size, [&](int64_t first, int64_t last) {
         Writer writer(target(first), past_caches);
-        const auto scale_of = [&](int64_t g, Ahead ahead, Scale& s) {
-          s = make_scale(range_of_group(g * group_size, (g + 1) * group_size, ahead), bits, asymmetric);
+        const auto range_of = [&](int64_t g, Ahead ahead) {
+          return range_of_group(g * group_size, (g + 1) * group_size, ahead);
         };
+        const auto scale_of = [&](const Range& range) { return make_scale(range, bits, asymmetric); };
         const auto write_one = [&](int64_t g, const Scale& s, Ahead ahead) {
           store_params(params, order.place(g), asymmetric, s);
           writer.move_to(target(g));
           write(g * group_size, (g + 1) * group_size, s, ahead, writer);
         };
-        write_groups<Scale>(source.x, source.dtype, first, last, group_size, false, scale_of, write_one);
+        write_groups<Scale>(source.x, source.dtype, first, last, group_size, false, range_of, scale_of, write_one);
       });
       return;
     }

@@ -27,6 +27,7 @@ struct Options {
   std::string model;  // a directory or a GGUF file; empty: one is created in a temporary folder and removed
   std::string shape = "llama-1b";
   std::vector<std::string> families;  // that are measured; empty: all
+  std::vector<std::string> builders;  // of ops, that jit loads; empty: all
   int64_t prompt_tokens = 512;        // length of prefill's prompt
   int runs = 5;
   double seconds = 1.0;  // measured for each ceiling

@@ -209,6 +209,8 @@ int run_bench(int argc, char** argv) {
   line.add_option("--family", options.families,
                   "a family that families measures; give it again for more (default: all)")
       .one_each();
+  line.add_option("--builder", options.builders, "an op builder that jit loads; give it again for more (default: all)")
+      .one_each();
   line.add_option("--prompt-tokens", options.prompt_tokens, "length of the prompt of prefill and tp")
       .within(1, 1 << 20)
       .show_default();

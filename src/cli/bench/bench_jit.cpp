@@ -69,8 +69,10 @@ void run_jit(const Options& options, std::vector<Result>& results) {
   const Setting setting("ANYACCEL_CACHE_DIR", cache.path().string());
   Result warm;
   Result cold;
-  for (const std::string& name : known_op_builders()) {
+  for (const std::string& name : options.builders.empty() ? known_op_builders() : options.builders) {
     auto builder = get_accelerator()->create_op_builder(name);
+    if (!builder)
+      throw InvalidArgument("bench jit: there is no op builder \"" + name + "\"; `anyaccel info` lists them");
     if (!builder->is_compatible() || builder->sources().empty()) continue;
     const BuildPlan plan = builder->builder();
     std::vector<double> warm_times;

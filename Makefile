@@ -61,7 +61,7 @@ test-all: configure_tests build/asan/build.ninja build/tsan/build.ninja build/fu
 	@tools/list_skipped build/release
 	ANYACCEL_TEST_SEEDS=3 ANYACCEL_TEST_DELAY_SEEDS=20 ANYACCEL_TEST_KILLS=50 ctest --test-dir build/release --output-on-failure -j $(TEST_JOBS) -R '^(xpu|cuda|npu|mlu|sdaa|hpu|mps)/delays|launcher/kills|^(cpu|ops|runtime)/(cpu_|matmul|fused_ops|quantizer|caching_allocator).*test$$'
 	cmake --build build/fuzz -j $(JOBS) --target fuzzers
-	tools/fuzz build/fuzz -max_total_time=60
+	tools/fuzz build/fuzz -max_total_time=30
 	cmake --build build/tsan -j $(JOBS) --target thread_tests
 	ctest --test-dir build/tsan --output-on-failure -j $(JOBS) -L threads
 	cmake --build build/asan -j $(JOBS)

@@ -315,6 +315,36 @@ TEST(FusedLamb, OneParameterAndItsCoefficient) {
   EXPECT_EQ(list[0].param.to_vector<float>(), (std::vector<float>{1, 2}));
 }
 
+// A list that does not fit in the second-level caches, which is stepped in parts: each parameter becomes what it does alone.
+TEST(FusedLamb, PartsOfAList) {
+  const auto op = cpu_accelerator().create_op_builder("FusedLambBuilder")->load_as<FusedLamb>();
+  const std::vector<int64_t> sizes{90000, 10, 200001, 3, 90000, 90000};
+  const auto list = [&] {
+    std::vector<LambTensors> tensors;
+    for (const int64_t n : sizes) {
+      const auto filled = [&](float factor) {
+        std::vector<float> values(static_cast<size_t>(n));
+        for (size_t i = 0; i < values.size(); ++i) values[i] = factor * (1 + static_cast<float>(i * 37 % 101));
+        return Tensor::from_host(values.data(), {n}, DType::F32);
+      };
+      const auto size = static_cast<float>(n);
+      tensors.push_back({filled(0.5f), filled(1 / size), filled(0.1f / size), filled(0.01f / size), {}});
+    }
+    return tensors;
+  };
+  for (const int threads : {1, 3}) {
+    const Threads scope(threads);
+    const std::vector<LambTensors> together = list(), alone = list();
+    const std::vector<double> coefficients = op->lamb_multi(2, {}, together);
+    ASSERT_EQ(coefficients.size(), sizes.size());
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      EXPECT_EQ(op->lamb_multi(2, {}, {&alone[i], 1})[0], coefficients[i]);
+      EXPECT_SAME_BITS(together[i].param.to_vector<float>(), alone[i].param.to_vector<float>());
+      EXPECT_SAME_BITS(together[i].exp_avg_sq.to_vector<float>(), alone[i].exp_avg_sq.to_vector<float>());
+    }
+  }
+}
+
 // Gradients clipped by the norm of all of them: the same bits on both accelerators.
 TEST(FusedLamb, Clipping) {
   std::vector<std::vector<float>> results[2];

@@ -121,14 +121,15 @@ double matrix_unit_rate() {
   return rate;
 }
 
-// Decodes so many sequences at once. A step reads every weight once, but multiplies it with a row of each sequence: from
-// some number on it is bound by arithmetic. Each count is compared with the time of the slower of both.
+// Decodes so many sequences at once. A step reads every weight and all keys and values once, but multiplies the weights with a row of
+// each sequence: from some number on it is bound by arithmetic. Each count is compared with the time of the slower of both.
 void run_batches(const Options& options, const std::shared_ptr<const llm::Model>& model, std::vector<Result>& results) {
   constexpr int64_t prompt = 16, steps = 8;
   struct Batch {
     std::unique_ptr<llm::Session> session;
     int64_t sequences;
-    double bytes, operations;  // of a step
+    double operations;  // of a step
+    double bytes = 0;   // of all steps that are measured
     std::vector<double> rates, reads;
   };
   std::vector<Batch> batches;
@@ -139,8 +140,8 @@ void run_batches(const Options& options, const std::shared_ptr<const llm::Model>
     Batch batch{std::make_unique<llm::Session>(
                     model, llm::SessionOptions{.sequences = n, .context = prompt + steps * (options.runs + 2)}),
                 n,
-                weight_bytes_per_token(*model),
                 operations * static_cast<double>(n),
+                0,
                 {},
                 {}};
     batch.session->start(std::vector<std::vector<int32_t>>(static_cast<size_t>(n), ids), {}, 0);
@@ -158,6 +159,9 @@ void run_batches(const Options& options, const std::shared_ptr<const llm::Model>
       for (int64_t i = 0; i < steps; ++i) {
         batch.session->step();
         batch.session->tokens();
+        batch.bytes +=
+            weight_bytes_per_token(*model) +
+            cache_bytes_per_position(*model) * static_cast<double>(batch.sequences * batch.session->length(0));
       }
       batch.rates.push_back(static_cast<double>(steps * batch.sequences) / seconds_since(start));
     }
@@ -167,11 +171,12 @@ void run_batches(const Options& options, const std::shared_ptr<const llm::Model>
   for (const Batch& batch : batches) {
     Result read;
     summarize(read, batch.reads, false);
-    const double reading = read.value > 0 ? batch.bytes / read.value : 0;
+    const double bytes = batch.bytes / static_cast<double>(options.runs * steps);
+    const double reading = read.value > 0 ? bytes / read.value : 0;
     const double multiplying = product.value > 0 ? batch.operations / product.value : 0;
     Result result{.name = "batches.tokens " + std::to_string(batch.sequences),
                   .unit = "tok/s",
-                  .ceiling_name = reading > multiplying ? "best read / bytes of the weights"
+                  .ceiling_name = reading > multiplying ? "best read / bytes of weights and caches"
                                   : by_unit             ? "bf16 matrix unit / operations of the tokens"
                                                         : "fp32 fused multiply-add / operations of the tokens"};
     const double seconds = std::max(reading, multiplying);

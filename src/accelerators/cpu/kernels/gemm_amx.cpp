@@ -108,10 +108,10 @@ void pack_columns(const AmxPlan& plan, int64_t m0, int64_t rows, int index, int 
     const uint16_t* from = terms;
     int64_t from_stride = kPieceDepth;
     const auto* x = static_cast<const uint16_t*>(args.x.at(m0 + group * kTileRows, k0));
+    const bool dense = plan.terms == 1 && args.x.column_stride == 1;
     // As it lies, if its pairs can be read as words.
-    if (plan.terms == 1 && args.x.column_stride == 1 && args.x.row_stride % 2 == 0 &&
-        reinterpret_cast<uintptr_t>(x) % sizeof(float) == 0 && there == kTileRows &&
-        depth == piece_steps * kStepDepth) {
+    if (dense && args.x.row_stride % 2 == 0 && reinterpret_cast<uintptr_t>(x) % sizeof(float) == 0 &&
+        there == kTileRows && depth == piece_steps * kStepDepth) {
       from = x;
       from_stride = args.x.row_stride;
     } else {
@@ -119,6 +119,10 @@ void pack_columns(const AmxPlan& plan, int64_t m0, int64_t rows, int index, int 
         std::memset(terms, 0, static_cast<size_t>(plan.terms * kTileRows * kPieceDepth) * sizeof(*terms));
       }
       for (int64_t r = 0; r < there; ++r) {
+        if (dense) {
+          std::memcpy(terms + r * kPieceDepth, x + r * args.x.row_stride, static_cast<size_t>(depth) * sizeof(*x));
+          continue;
+        }
         Row row = row_of(args.x, m0 + group * kTileRows + r, depth);
         row.data = static_cast<char*>(args.x.at(m0 + group * kTileRows + r, k0));
         split_row(row, static_cast<int>(plan.terms), kTileRows * kPieceDepth, terms + r * kPieceDepth);
@@ -343,6 +347,39 @@ class FewAhead {
   int64_t line_ = 0, lines_ = 0, lines_left_ = 0, rows_left_ = 0;
 };
 
+// Prefetches where a chunk's results go, some lines in each of so many steps. Most of these lines are in another core's caches: storing
+// waited for a few at a time.
+class ResultsAhead {
+ public:
+  ResultsAhead() = default;  // nothing
+  // Of rows [m0, m0 + rows).
+  ResultsAhead(const Chunk& chunk, int64_t m0, int64_t rows, int64_t steps) {
+    const Matrix& out = chunk.part->out;
+    if (out.column_stride != 1) return;
+    const auto item = static_cast<int64_t>(dtype_size(out.dtype));
+    at_ = static_cast<const char*>(out.at(m0, chunk.column0));
+    row_bytes_ = left_ = chunk.columns * item;
+    stride_ = out.row_stride * item;
+    rows_left_ = rows;
+    each_ = divide_up(rows * divide_up(row_bytes_, kLine), std::max<int64_t>(steps, 1));
+  }
+  void step() {
+    for (int64_t i = 0; i < each_ && rows_left_ > 0; ++i) {
+      __builtin_prefetch(at_ + row_bytes_ - left_, 1, 3);
+      left_ -= kLine;
+      if (left_ > 0) continue;
+      left_ = row_bytes_;
+      at_ += stride_;
+      --rows_left_;
+    }
+  }
+
+ private:
+  static constexpr int64_t kLine = 64;
+  const char* at_ = nullptr;  // the row in work
+  int64_t row_bytes_ = 0, left_ = 0, stride_ = 0, rows_left_ = 0, each_ = 0;
+};
+
 // Copies a sliver's tiles to packed[step][half][row][k]; what is not there is zero.
 void pack_sliver(const Weights& weights, int64_t steps, char* packed) {
   std::memset(packed, 0, static_cast<size_t>(steps * 2 * kTileBytes));
@@ -413,7 +450,8 @@ void multiply_panel(const char* a0, const char* a1, int64_t stride0, int64_t str
 // The same for all of k, one panel and a sliver whose tiles are loaded from where they lie. Four tiles are in use at a time (see
 // the top of the file): with two columns of tiles, the halves take turns of a piece.
 template <class U, int kColumns>
-void multiply_few(const Weights& weights, const char* x, int64_t steps, char* sums, const Weights& next) {
+void multiply_few(const Weights& weights, const char* x, int64_t steps, char* sums, const Weights& next,
+                  ResultsAhead results) {
   constexpr int64_t kLine = amx::kMostRowBytes;
   const char *a0 = weights.half[0].rows, *a1 = weights.half[1].rows;
   const int64_t stride0 = weights.half[0].stride, stride1 = weights.half[1].stride;
@@ -429,6 +467,7 @@ void multiply_few(const Weights& weights, const char* x, int64_t steps, char* su
       for (int64_t step = 0; step < count; ++step, a0 += kLine, a1 += kLine, x += kTileBytes) {
         U::template load<2>(x, kLine);
         ahead.group();
+        results.step();
         U::template load<3>(a0, stride0);
         U::template multiply_bf16<0, 3, 2>();
         ahead.group();
@@ -456,6 +495,7 @@ void multiply_few(const Weights& weights, const char* x, int64_t steps, char* su
           U::template load<2>(of_x, kLine);
           U::template multiply_bf16<0, 3, 2>();
           ahead.group();
+          if (half == 0) results.step();
           U::template load<2>(of_x + kTileBytes, kLine);
           U::template multiply_bf16<1, 3, 2>();
         }
@@ -494,10 +534,10 @@ void multiply_sliver(const Weights& weights, const char* x, int64_t tiles, int64
   }
 }
 
-// Multiplies a chunk with a block of x; prefetches the beginning of the next chunk at its end.
+// Multiplies a chunk with a block of `rows` rows of x; prefetches the beginning of the next chunk at its end.
 template <class U>
-void multiply_chunk(const AmxPlan& plan, const Chunk& chunk, const Chunk& next, int64_t tiles, char* sums) {
-  const int64_t stretches = divide_up(plan.steps, plan.stretch);
+void multiply_chunk(const AmxPlan& plan, const Chunk& chunk, const Chunk& next, int64_t m0, int64_t rows, char* sums) {
+  const int64_t stretches = divide_up(plan.steps, plan.stretch), tiles = plan.tiles(rows);
   const int64_t sliver_bytes = divide_up(tiles, 2) * 4 * kTileBytes;
   auto* packed = scratch<char>(Scratch::Row2, static_cast<size_t>(plan.stretch * 2 * kTileBytes));
   const auto* x = reinterpret_cast<const char*>(plan.packed_x);
@@ -510,7 +550,8 @@ void multiply_chunk(const AmxPlan& plan, const Chunk& chunk, const Chunk& next, 
     char* const to = sums + index % chunk.slivers * sliver_bytes;
     // The last block of many rows may be this narrow too, along stretches that are as short as those of the others.
     if (tiles <= 2 && stretches == 1 && weights.whole()) {
-      (tiles == 1 ? multiply_few<U, 1> : multiply_few<U, 2>)(weights, x, steps, to, following);
+      const ResultsAhead results = last ? ResultsAhead(chunk, m0, rows, steps) : ResultsAhead();
+      (tiles == 1 ? multiply_few<U, 1> : multiply_few<U, 2>)(weights, x, steps, to, following, results);
       continue;
     }
     Ahead ahead(following, steps * divide_up(tiles, 2));
@@ -546,7 +587,7 @@ void share(const AmxPlan& plan, std::atomic<int64_t>& next_chunk, int index, int
     U::set_shapes(shapes);
     for (; chunk.part != nullptr; chunk = next) {
       next = take();
-      multiply_chunk<U>(plan, chunk, next, tiles, reinterpret_cast<char*>(sums));
+      multiply_chunk<U>(plan, chunk, next, m0, rows, reinterpret_cast<char*>(sums));
       AA_CPU_DISPATCH(finish_tiles)(plan, *chunk.part, m0, rows, chunk.column0, chunk.columns, sums);
     }
     U::release();

@@ -5,6 +5,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/ops/fused_lamb.h"
 #include "ops/builders.h"
+#include "ops/host/host_accelerator.h"
 #include "ops/host/optimizers.h"
 
 namespace anyaccel::ops {

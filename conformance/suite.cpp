@@ -116,9 +116,9 @@ class Runner {
       } else if (!(caps_ & promise.flag)) {
         result.outcome = Outcome::unsupported;
         result.message = "the flag is clear";
-      } else if (!filter_.empty()) {
+      } else if (!(tested_ & promise.flag) && !filter_.empty()) {
         result.outcome = Outcome::unavailable;
-        result.message = "judged by a run of all cases only";
+        result.message = "no case that was run tests it; all cases were not run";
       } else if (!(tested_ & promise.flag)) {
         result.outcome = Outcome::fail;
         result.message = "the flag is set, and no case that tests it could do so here";

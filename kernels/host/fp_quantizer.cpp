@@ -546,7 +546,7 @@ struct Call {
   Encoder encoder;
 #if AA_VECTOR_AVX512
   DenseCodes dense;
-  bool by_table, is_dense;  // for finite groups that are large enough
+  bool by_table, is_dense;  // for finite groups that are large enough, and for blocks of whole 64 elements
 
   explicit Call(const aa_fp_quantize_args& a) : args(a), encoder(a.format), dense(encoder, a.format) {
     const bool nearest = a.stochastic == 0 && a.dtype == AA_DTYPE_BF16;

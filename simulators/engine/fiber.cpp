@@ -13,6 +13,10 @@
 #include <stdexcept>
 #include <utility>
 
+// A build with -fsanitize=address among its flags, instead of this project's option for it, instruments this file too.
+#if defined(__SANITIZE_ADDRESS__)
+#define SIM_ADDRESS_SANITIZER 1
+#endif
 #if defined(SIM_ADDRESS_SANITIZER)
 #include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>

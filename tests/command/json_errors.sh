@@ -57,6 +57,7 @@ assert "alloc.pair" in names, names
 ' "$work/out" || fail "the results before the failure are lost: $(cat "$work/out")"
 
 CXX=/no/such/compiler expect 1 unavailable "/no/such/compiler" bench jit --runs 1 --json
+expect 1 invalid_argument 'there is no op builder "NoBuilder"' bench jit --builder NoBuilder --runs 1 --json
 
 # A success has no error; a list of cases is an object too.
 "$anyaccel" generate --model "$model" --prompt x --max-new-tokens 2 --json >"$work/out" 2>/dev/null || fail "generate --json"

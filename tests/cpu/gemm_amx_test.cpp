@@ -204,6 +204,20 @@ TEST(GemmAmx, NonFiniteAndTinyValues) {
     EXPECT_EQ(std::isinf(a), std::isinf(b)) << i;
     EXPECT_TRUE(!std::isinf(b) || a == b) << i;
   }
+  // Rows of bf16 that do not fill a tile are copied as they are, NaNs included.
+  AmxCase copied;
+  copied.x = TestTensor(DType::BF16, {20, 50}).fill_normal(random);
+  copied.w = c.w;
+  copied.out = TestTensor(DType::F32, {20, 20});
+  for (const int64_t row : {3, 18}) {
+    const uint16_t signaling = 0x7f81;
+    std::memcpy(copied.x.at(row * 50 + 7), &signaling, sizeof(signaling));
+  }
+  const TestTensor of_copies = copied.product(gemm_amx_emulated);
+  for (int64_t i = 0; i < of_copies.count(); ++i) {
+    const bool is_nan = i / 20 == 3 || i / 20 == 18 || i % 20 == 4;
+    EXPECT_EQ(std::isnan(of_copies.number(i)) || std::isinf(of_copies.number(i)), is_nan) << i;
+  }
   // What is lost is at most 2^-126 for an element of x, times its weight.
   AmxCase tiny;
   tiny.x = TestTensor(DType::F32, {2, 32}).fill([](int64_t i) {

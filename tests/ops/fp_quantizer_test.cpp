@@ -303,6 +303,11 @@ TEST(FPQuantizer, DoesNotDependOnThreads) {
       const int64_t size = groups == 1 ? 140048 : 1040;
       const std::vector<float> numbers = random_numbers(groups * size, 7);
       const Tensor x = make_tensor(numbers, {groups * size});
+      // Rounded to the nearest, for which codes of bf16 are made by other means.
+      std::vector<float> rounded;
+      for (float value : numbers) rounded.push_back(kept(value, DType::BF16));
+      const Tensor x16 = make_tensor(rounded, {groups * size}, DType::BF16);
+      const FpReference expected16(f, rounded, groups);
       Generator random;
       const RngState state = random.get_state();
       const FpReference expected(f, numbers, groups, &state);
@@ -313,42 +318,57 @@ TEST(FPQuantizer, DoesNotDependOnThreads) {
         const Tensor stored = ops->quantize(x, size, f.format, &random);
         expect_storage(stored, expected, f);
         expect_same(ops->dequantize(stored, f.format, DType::F32).to_vector<float>(), expected.restored, "restored");
+        expect_storage(ops->quantize(x16, size, f.format), expected16, f);
       }
     }
   }
 }
 
-// Results that are written past the caches.
+// Results that are written past the caches, of three kinds of groups in turns: numbers, some of them too small for a normal code, and
+// with a NaN.
 TEST(FPQuantizer, LargeResults) {
   on_every_isa([] {
     const auto ops = fp_quantizer();
-    for (const int kind : {0, 2, 3}) {
-      const Format& f = formats()[static_cast<size_t>(kind)];
-      // Whole blocks of 64 elements where codes of 6 and 12 bits are made of these at once.
-      const int64_t groups = 60001, size = kind == 3 ? 448 : 400;
-      std::vector<float> row = random_numbers(size, 5);
-      for (float& value : row) value = kept(value, DType::BF16);
-      const Tensor x = make_tensor(row, {1, size}, DType::BF16).expand({groups, size}).contiguous();
-      const FpReference expected(f, row, 1);
+    // Of whole blocks of 64 elements the codes of 6 and 12 bits are made at once; of others they are not.
+    std::vector<std::pair<size_t, int64_t>> cases{{0, 400}, {2, 448}, {3, 448}};
+    if (!device_under_test()) cases.push_back({2, 400});
+    for (const auto& [kind, size] : cases) {
+      const Format& f = formats()[kind];
+      const int64_t kinds = 3, groups = kinds * 20001;
+      std::vector<float> rows;
+      for (int64_t k = 0; k < kinds; ++k) {
+        std::vector<float> row = random_numbers(size, 5 + static_cast<uint64_t>(k));
+        if (k == 1) row[5] = row[70] = 1e-4f;
+        if (k == 2) row[100] = not_a_number;
+        for (float value : row) rows.push_back(kept(value, DType::BF16));
+      }
+      const Tensor x = make_tensor(rows, {1, kinds * size}, DType::BF16)
+                           .expand({groups / kinds, kinds * size})
+                           .contiguous()
+                           .view({groups, size});
+      const FpReference expected(f, rows, kinds);
       const Tensor found = ops->quantize(x, size, f.format);
       const std::vector<uint8_t> bytes = expected.bytes(f);
+      ASSERT_EQ(static_cast<int64_t>(bytes.size()), kinds * found.size(1));
       const Tensor found_rows = found.to(Device{});
-      const auto* rows = found_rows.data_as<uint8_t>();
+      const auto* codes = found_rows.data_as<uint8_t>();
       int64_t wrong = 0;
-      for (int64_t g = 0; g < groups; ++g) {
-        wrong += std::memcmp(rows + g * found.size(1), bytes.data(), bytes.size()) != 0;
+      for (int64_t g = 0; g < groups; g += kinds) {
+        wrong += std::memcmp(codes + g * found.size(1), bytes.data(), bytes.size()) != 0;
       }
-      EXPECT_EQ(wrong, 0);
+      EXPECT_EQ(wrong, 0) << f.bits << " bits, groups of " << size;
       const Tensor back = there(Tensor::empty({groups * size + 3}, DType::BF16)).slice(0, 3, groups * size + 3);
       ops->dequantize_into(back, found, f.format);
       std::vector<uint16_t> restored;
       for (float r : expected.restored) restored.push_back(float_to_bf16(r));
       const Tensor found_back = back.to(Device{});
       const auto* values = found_back.data_as<uint16_t>();
-      for (int64_t g = 0; g < groups; ++g) {
-        wrong += std::memcmp(values + g * size, restored.data(), restored.size() * 2) != 0;
+      for (int64_t g = 0; g < groups; g += kinds) {
+        // Those of the group with a NaN are NaNs, of any bits.
+        wrong += std::memcmp(values + g * size, restored.data(), static_cast<size_t>(2 * size) * 2) != 0;
+        for (int64_t i = 2 * size; i < 3 * size; ++i) wrong += (values[g * size + i] & 0x7fff) <= 0x7f80;
       }
-      EXPECT_EQ(wrong, 0);
+      EXPECT_EQ(wrong, 0) << f.bits << " bits, groups of " << size;
     }
   });
 }

@@ -315,32 +315,47 @@ TEST(FusedLamb, OneParameterAndItsCoefficient) {
   EXPECT_EQ(list[0].param.to_vector<float>(), (std::vector<float>{1, 2}));
 }
 
-// A list that does not fit in the second-level caches, which is stepped in parts: each parameter becomes what it does alone.
+// A list that does not fit in the second-level caches, which is stepped in parts: each parameter becomes what it does alone, and
+// what it does in one part (of more threads) where gradients are clipped by the norm of all.
 TEST(FusedLamb, PartsOfAList) {
   const auto op = cpu_accelerator().create_op_builder("FusedLambBuilder")->load_as<FusedLamb>();
-  const std::vector<int64_t> sizes{90000, 10, 200001, 3, 90000, 90000};
-  const auto list = [&] {
+  // With one thread 600,000 elements are too many for a part, and 70,000 behind them too many to be stepped with those.
+  const std::vector<int64_t> sizes{90000, 10, 200001, 0, 3, 90000, 90000, 600000, 5, 70000};
+  const auto list = [&](DType dtype) {
     std::vector<LambTensors> tensors;
     for (const int64_t n : sizes) {
       const auto filled = [&](float factor) {
         std::vector<float> values(static_cast<size_t>(n));
         for (size_t i = 0; i < values.size(); ++i) values[i] = factor * (1 + static_cast<float>(i * 37 % 101));
-        return Tensor::from_host(values.data(), {n}, DType::F32);
+        return Tensor::from_host(values.data(), {n}, DType::F32).to(dtype);
       };
-      const auto size = static_cast<float>(n);
+      const auto size = static_cast<float>(std::max<int64_t>(n, 1));
       tensors.push_back({filled(0.5f), filled(1 / size), filled(0.1f / size), filled(0.01f / size), {}});
     }
     return tensors;
   };
-  for (const int threads : {1, 3}) {
-    const Threads scope(threads);
-    const std::vector<LambTensors> together = list(), alone = list();
-    const std::vector<double> coefficients = op->lamb_multi(2, {}, together);
-    ASSERT_EQ(coefficients.size(), sizes.size());
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      EXPECT_EQ(op->lamb_multi(2, {}, {&alone[i], 1})[0], coefficients[i]);
-      EXPECT_SAME_BITS(together[i].param.to_vector<float>(), alone[i].param.to_vector<float>());
-      EXPECT_SAME_BITS(together[i].exp_avg_sq.to_vector<float>(), alone[i].exp_avg_sq.to_vector<float>());
+  const auto expect_equal = [](const LambTensors& a, const LambTensors& b) {
+    EXPECT_SAME_BITS(a.param.to_vector<float>(), b.param.to_vector<float>());
+    EXPECT_SAME_BITS(a.exp_avg.to_vector<float>(), b.exp_avg.to_vector<float>());
+    EXPECT_SAME_BITS(a.exp_avg_sq.to_vector<float>(), b.exp_avg_sq.to_vector<float>());
+  };
+  for (const DType dtype : {DType::F32, DType::BF16}) {
+    std::vector<LambTensors> clipped;
+    for (const int threads : {1, 3, 16}) {
+      const Threads scope(threads);
+      const std::vector<LambTensors> together = list(dtype), alone = list(dtype);
+      const std::vector<double> coefficients = op->lamb_multi(2, {}, together);
+      ASSERT_EQ(coefficients.size(), sizes.size());
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        EXPECT_EQ(op->lamb_multi(2, {}, {&alone[i], 1})[0], coefficients[i]);
+        expect_equal(together[i], alone[i]);
+      }
+      LambOptions options;
+      options.gradients.max_norm = 0.5;
+      const std::vector<LambTensors> now = list(dtype);
+      op->lamb_multi(2, options, now);
+      if (clipped.empty()) clipped = now;
+      for (size_t i = 0; i < sizes.size(); ++i) expect_equal(now[i], clipped[i]);
     }
   }
 }

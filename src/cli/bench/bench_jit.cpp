@@ -73,7 +73,12 @@ void run_jit(const Options& options, std::vector<Result>& results) {
     auto builder = get_accelerator()->create_op_builder(name);
     if (!builder)
       throw InvalidArgument("bench jit: there is no op builder \"" + name + "\"; `anyaccel info` lists them");
-    if (!builder->is_compatible() || builder->sources().empty()) continue;
+    std::string reason;
+    if (!builder->is_compatible(&reason) || builder->sources().empty()) {
+      if (options.builders.empty()) continue;
+      throw InvalidArgument("bench jit: " + name +
+                            (reason.empty() ? " has nothing to compile" : " cannot be used: " + reason));
+    }
     const BuildPlan plan = builder->builder();
     std::vector<double> warm_times;
     std::vector<double> cold_times;

@@ -122,7 +122,8 @@ double matrix_unit_rate() {
 }
 
 // Decodes so many sequences at once. A step reads every weight and all keys and values once, but multiplies the weights with a row of
-// each sequence: from some number on it is bound by arithmetic. Each count is compared with the time of the slower of both.
+// each sequence: from some number on it is bound by arithmetic. Each count is compared with the time of the slower of both. Of a
+// mixture of experts the limit counts what one token reads, although several tokens choose different experts.
 void run_batches(const Options& options, const std::shared_ptr<const llm::Model>& model, std::vector<Result>& results) {
   constexpr int64_t prompt = 16, steps = 8;
   struct Batch {

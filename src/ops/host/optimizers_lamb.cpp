@@ -72,17 +72,25 @@ std::vector<float> coefficients(std::span<const aa_parameter> parameters, std::s
   return found;
 }
 
-// Returns how many parameters, at least one, are to be stepped before the next ones: as many as fit in the second-level caches
-// of the threads with all that belongs to them. A larger parameter is read from memory twice.
+// Returns how many parameters, at least one, are to be stepped before the next ones: as many as fit in the second-level caches of
+// the threads, 1 MiB each, with their gradients and states. Of larger ones a part is still found there, up to four times that
+// size. Those of which nothing would be left stay together, with a few small ones between them, since a pass over many is faster.
 size_t cached_count(std::span<const aa_parameter> parameters) {
   constexpr int64_t kCached = int64_t{1} << 20;  // bytes of a thread
   const int64_t most = kCached * op_services()->threads();
-  int64_t bytes = 0;
+  int64_t bytes = 0;  // of those that gain, behind the last one that does not
+  bool mixed = false;
   size_t count = 0;
   for (const aa_parameter& p : parameters) {
     const auto size = [](int32_t dtype) { return int64_t{dtype == AA_DTYPE_F32 ? 4 : 2}; };
-    bytes += p.count * (size(p.param_dtype) + size(p.grad_dtype) + 2 * size(p.state_dtype));
-    if (count > 0 && bytes > most) break;
+    const int64_t own = p.count * (size(p.param_dtype) + size(p.grad_dtype) + 2 * size(p.state_dtype));
+    const bool gains = own <= 4 * most;
+    if (gains) bytes += own;
+    if (count > 0 && bytes > (mixed || !gains ? most / 16 : most)) break;
+    if (!gains) {
+      mixed = true;
+      bytes = 0;
+    }
     ++count;
   }
   return count;

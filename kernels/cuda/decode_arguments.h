@@ -34,7 +34,7 @@ typedef struct aa_decode_x {
 
 // One w [N,K] with its out [M,N] and bias [N].
 typedef struct aa_decode_part {
-  aa_i64 w_row; /* bytes, a multiple of 16 */
+  aa_i64 w_row; /* bytes, a multiple of 16; of Q6_K, of 2 */
   aa_i64 out_row;
   aa_i64 out_inner;
   aa_i64 bias_inner;
@@ -53,7 +53,7 @@ typedef struct aa_decode_residual {
 
 // Rows of w_q, w_k or w_v, and where their results go: q [T,Hq,D], or a cache [B,Hk,S,D].
 typedef struct aa_decode_heads {
-  aa_i64 w_row; /* bytes, a multiple of 16 */
+  aa_i64 w_row; /* bytes, a multiple of 16; of Q6_K, of 2 */
   aa_i64 bias_inner;
   aa_i64 outer; /* of T or B */
   aa_i64 head;

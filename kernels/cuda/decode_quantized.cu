@@ -1,4 +1,4 @@
-// "quantized_linear" of anyaccel/abi/ops.h for a few rows of x and weights of Q8_0, Q4_0 or Q4_K, for decoding: the time is that
+// "quantized_linear" of anyaccel/abi/ops.h for a few rows of x and weights of Q8_0, Q4_0, Q4_K or Q6_K, for decoding: the time is that
 // of reading the weights once. Nothing is rounded; other formats and shapes run on the portable kernel.
 //
 // Each warp takes units of two or four neighbouring rows of weights, in turn with the other warps of the grid. Its lanes copy the
@@ -81,6 +81,23 @@ struct aa_format<12> {  // Q4_K
   }
 };
 
+template <>
+struct aa_format<14> {  // Q6_K
+  static constexpr int second = 64;
+  static constexpr bool has_least = false;
+  AA_FN aa_i32 first(aa_i32 lane) { return (lane >> 4) * 128 + (lane & 15) * 4; }
+  AA_FN aa_runs runs(const aa_u8* piece, aa_i32 lane) {
+    const aa_u32 low = aa_four_bytes(piece + lane * 4);
+    const aa_u32 high = aa_four_bytes(piece + 128 + (lane >> 4) * 32 + (lane & 7) * 4) >> ((lane & 8) >> 2);
+    const signed char* const scales = (const signed char*)piece + 192 + (lane >> 4) * 8 + ((lane & 15) >> 2);
+    const float d = aa_unpack_f16((aa_u16)aa_pair_of_bytes(piece + 208));
+    return {{aa_numbers_of((low & 0x0f0f0f0fu) | ((high << 4) & 0x30303030u), 63u, 32.0f),
+             aa_numbers_of(((low >> 4) & 0x0f0f0f0fu) | (high & 0x30303030u), 63u, 32.0f)},
+            {d * (float)scales[0], d * (float)scales[4]},
+            {0, 0}};
+  }
+};
+
 AA_FN float aa_quad_dot(const aa_quad& a, const aa_quad& b) {
   float sum = a.v[0] * b.v[0];
   AA_PRAGMA_UNROLL for (int i = 1; i < 4; ++i) sum = aa_fma(a.v[i], b.v[i], sum);
@@ -93,25 +110,34 @@ AA_FN void aa_decode_quantized(AA_IN(void) x, AA_OUT(void) out, AA_IN(void) w, A
   using Format = aa_format<kNumber>;
   constexpr int kUnit = AA_QUANTIZED_UNIT(kRows), kWarps = AA_QUANTIZED_WARPS(kRows);
   constexpr int kSlots = AA_QUANTIZED_DEPTH / (kWarps * kUnit);
-  constexpr int kStep = AA_QUANTIZED_STEP(kNumber), kBytes = AA_QUANTIZED_BYTES(kNumber), kChunks = kBytes / 16;
-  constexpr int kSlotBytes = kUnit * kStep * kBytes;
+  constexpr int kStep = AA_QUANTIZED_STEP(kNumber), kBytes = AA_QUANTIZED_BYTES(kNumber);
+  constexpr int kChunks = AA_QUANTIZED_CHUNKS(kNumber), kSlotBytes = kUnit * kChunks * 16;
+  constexpr bool kIsAligned = AA_QUANTIZED_ALIGNMENT(kNumber) == 16;
   const aa_i32 lane = AA_LANE;
-  aa_u8* const ring = local + AA_WARP * (kSlots * kSlotBytes);  // [slot][row of the unit][piece of the step]
+  aa_u8* const ring = local + AA_WARP * (kSlots * kSlotBytes);  // [slot][row of the unit][byte]
   const aa_i32 units = (a.n + kUnit - 1) / kUnit, steps = (a.pieces + kStep - 1) / kStep;
   // All blocks have one unit before any has two: few units still read with every multiprocessor.
   const aa_i32 stride = (aa_i32)AA_GROUP_COUNT(0) * kWarps;
   const aa_i32 begin = AA_WARP * (aa_i32)AA_GROUP_COUNT(0) + (aa_i32)AA_GROUP_ID(0);
 
-  // The next step to load. Rows beyond the last are the last again.
+  // Where a row's bytes of a step begin. Rows beyond the last are the last again.
+  const auto begin_of = [&](aa_i32 unit, aa_i32 row, aa_i32 step) {
+    const aa_i32 n = unit * kUnit + row < a.n ? unit * kUnit + row : a.n - 1;
+    return n * a.w_row + step * (kStep * kBytes);
+  };
+  // The next step to load.
   aa_i32 ask_unit = begin, ask_step = 0;
   const aa_u64 policy = aa_read_once();
   const auto load = [&](int slot) {
     if (ask_unit < units) {
-      for (aa_i32 i = lane; i < kUnit * kStep * kChunks; i += 32) {
-        const aa_i32 row = i / (kStep * kChunks), chunk = ask_step * (kStep * kChunks) + i % (kStep * kChunks);
-        const aa_i32 n = ask_unit * kUnit + row < a.n ? ask_unit * kUnit + row : a.n - 1;
-        aa_async_copy16_once(ring + slot * kSlotBytes + i * 16, AA_AS_IN(aa_u8, w) + n * a.w_row, (aa_i64)chunk * 16,
-                             chunk < a.pieces * kChunks, policy);
+      const aa_i32 left = (a.pieces - ask_step * kStep) * kBytes;
+      for (aa_i32 i = lane; i < kUnit * kChunks; i += 32) {
+        const aa_i32 row = i / kChunks;
+        const aa_i64 from = begin_of(ask_unit, row, ask_step);
+        const aa_i32 before = kIsAligned ? 0 : (aa_i32)from & 15;
+        const aa_i32 chunk = (i - row * kChunks) * 16 - before;  // bytes after `from`
+        const aa_i32 count = left - chunk < 16 ? left - chunk : 16;
+        aa_async_copy_part_once(ring + slot * kSlotBytes + i * 16, AA_AS_IN(aa_u8, w), from + chunk, count > 0 ? count : 0, policy);
       }
       if (++ask_step == steps) {
         ask_step = 0;
@@ -140,7 +166,8 @@ AA_FN void aa_decode_quantized(AA_IN(void) x, AA_OUT(void) out, AA_IN(void) w, A
       AA_PRAGMA_NO_UNROLL for (aa_i32 p = 0; p < kStep && p < left; ++p) {
         aa_runs runs[kUnit];
         AA_PRAGMA_UNROLL for (int r = 0; r < kUnit; ++r) {
-          runs[r] = Format::runs(ring + slot * kSlotBytes + (r * kStep + p) * kBytes, lane);
+          const aa_i32 before = kIsAligned ? 0 : (aa_i32)begin_of(unit, r, step) & 15;
+          runs[r] = Format::runs(ring + slot * kSlotBytes + r * (kChunks * 16) + before + p * kBytes, lane);
         }
         const aa_i32 quad = (step * kStep + p) * (AA_QUANTIZED_PIECE / 4) + first_quad;
         AA_PRAGMA_UNROLL for (int m = 0; m < kRows; ++m) {
@@ -199,4 +226,7 @@ AA_DECODE_QUANTIZED_ROWS(decode_quantized_q8_0, 8)
 #endif
 #if !defined(AA_NUMBER) || AA_NUMBER == 12
 AA_DECODE_QUANTIZED_ROWS(decode_quantized_q4_k, 12)
+#endif
+#if !defined(AA_NUMBER) || AA_NUMBER == 14
+AA_DECODE_QUANTIZED_ROWS(decode_quantized_q6_k, 14)
 #endif

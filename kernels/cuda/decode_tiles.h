@@ -1,7 +1,7 @@
-// Products of a few rows of x with rows of weights (Q4_0, Q8_0, Q4_K, or bf16), for decoding, on the matrix units. What
+// Products of a few rows of x with rows of weights (Q4_0, Q8_0, Q4_K, Q6_K, or bf16), for decoding, on the matrix units. What
 // decode_tiles_linear.cu, decode_tiles_gated.cu and decode_tiles_qkv.cu share.
 //
-// A format's whole numbers are exact in bf16, and the scale of 32 of them multiplies their sum. So a matrix unit multiplies 16
+// A format's whole numbers are exact in bf16, and the scale of 32 of them (Q6_K: 16) multiplies their sum. So a matrix unit multiplies 16
 // rows of numbers by the columns of x, each rounded to bf16, or, with few rows of x, the sum of two bf16 numbers that are columns
 // of their own: the first is x rounded, the second what is missing. With weights in bf16, x is in bf16 too, or its norm's result is
 // rounded to it: the products are exact.
@@ -14,7 +14,7 @@
 // where the norm's result is rounded.
 //
 // A kind of product has, beside aa_unit_token, aa_unit_fetch and aa_unit_end,
-//   aa_tile_row(work, unit, row)   where a row of weights begins: sixteenths of the bytes from a base (2^30 at most), which base above
+//   aa_tile_row(work, unit, row)   where a row of weights begins, an aa_tile_place
 //   aa_tile_base(work, base)
 #ifndef ANYACCEL_KERNELS_DECODE_TILES_H_
 #define ANYACCEL_KERNELS_DECODE_TILES_H_
@@ -22,7 +22,11 @@
 #include "decode_units.h"
 #include "decode_tiles_arguments.h"
 
-#define AA_TILE_ROW(bytes, base) ((aa_u32)((bytes) >> 4) | (aa_u32)(base) << 30)
+// Bytes from one of four bases: less than 2^34, a multiple of 16, or, of formats that are not aligned, less than 2^31 and even.
+struct aa_tile_place {
+  aa_i64 bytes;
+  aa_i32 base;
+};
 
 AA_FN aa_u32 aa_word_of_halves(const aa_u8* p) { return *(const aa_u16*)p | (aa_u32)*(const aa_u16*)(p + 2) << 16; }
 // The whole numbers 0 to 127 in the low bits of each half of a word, less an offset, as bf16; `less` holds -(128 + offset) twice.
@@ -36,9 +40,17 @@ AA_FN aa_u32 aa_bf16_numbers(aa_u32 word, aa_u32 mask, aa_u32 less) {
 template <int kNumber>
 struct aa_tile_format;
 
+struct aa_tile_usual {
+  static constexpr bool is_dense = false;
+  static constexpr bool has_least = false;
+  static constexpr bool has_halves = false;  // each 16 values have a scale, and all of a piece another one, head.d
+  static constexpr bool is_aligned = true;   // pieces begin at multiples of 16 bytes, else at any even one
+  AA_FN aa_i32 moved(aa_i32 chunk, aa_i32) { return chunk; }
+};
+
 template <>
-struct aa_tile_format<AA_TILES_BF16> {
-  static constexpr bool is_dense = true, has_least = false;
+struct aa_tile_format<AA_TILES_BF16> : aa_tile_usual {
+  static constexpr bool is_dense = true;
   struct Head {};
   AA_FN Head head(const aa_u8*) { return {}; }
   // Odd rows have neighbouring groups exchanged, so that eight lanes read from different banks.
@@ -47,14 +59,10 @@ struct aa_tile_format<AA_TILES_BF16> {
     const aa_u32x4 v = *(const aa_u32x4*)(piece + moved(group * 4 + place, AA_LANE >> 2) * 16);
     a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
   }
-  AA_FN float scale(const Head&, const aa_u8*, int) { return 1; }
-  AA_FN float least(const Head&, int) { return 0; }
 };
 
 template <>
-struct aa_tile_format<2> {  // Q4_0
-  static constexpr bool is_dense = false, has_least = false;
-  AA_FN aa_i32 moved(aa_i32 chunk, aa_i32) { return chunk; }
+struct aa_tile_format<2> : aa_tile_usual {  // Q4_0
   struct Head {};
   AA_FN Head head(const aa_u8*) { return {}; }
   AA_FN void codes(const aa_u8* piece, int group, aa_i32 place, aa_u32 (&a)[4]) {
@@ -63,13 +71,10 @@ struct aa_tile_format<2> {  // Q4_0
     AA_PRAGMA_UNROLL for (int i = 0; i < 4; ++i) a[i] = aa_bf16_numbers(word >> ((i & 1) * 8 + (i >> 1) * 4), 0x000f000fu, 0xc308c308u);
   }
   AA_FN float scale(const Head&, const aa_u8* piece, int group) { return aa_unpack_f16(*(const aa_u16*)(piece + group * 18)); }
-  AA_FN float least(const Head&, int) { return 0; }
 };
 
 template <>
-struct aa_tile_format<8> {  // Q8_0
-  static constexpr bool is_dense = false, has_least = false;
-  AA_FN aa_i32 moved(aa_i32 chunk, aa_i32) { return chunk; }
+struct aa_tile_format<8> : aa_tile_usual {  // Q8_0
   struct Head {};
   AA_FN Head head(const aa_u8*) { return {}; }
   AA_FN void codes(const aa_u8* piece, int group, aa_i32 place, aa_u32 (&a)[4]) {
@@ -84,13 +89,11 @@ struct aa_tile_format<8> {  // Q8_0
     }
   }
   AA_FN float scale(const Head&, const aa_u8* piece, int group) { return aa_unpack_f16(*(const aa_u16*)(piece + group * 34)); }
-  AA_FN float least(const Head&, int) { return 0; }
 };
 
 template <>
-struct aa_tile_format<12> {  // Q4_K
-  static constexpr bool is_dense = false, has_least = true;
-  AA_FN aa_i32 moved(aa_i32 chunk, aa_i32) { return chunk; }
+struct aa_tile_format<12> : aa_tile_usual {  // Q4_K
+  static constexpr bool has_least = true;
   struct Head {
     float d, dmin;
     aa_u32 scales[2], minima[2];  // of groups 0 to 3 and 4 to 7, a byte each
@@ -121,6 +124,35 @@ struct aa_tile_format<12> {  // Q4_K
   }
   AA_FN float least(const Head& h, int group) {
     return h.dmin * byte_of(h.minima[group >> 2], group & 3);
+  }
+};
+
+template <>
+struct aa_tile_format<14> : aa_tile_usual {  // Q6_K
+  static constexpr bool has_halves = true, is_aligned = false;
+  static constexpr int bytes = 210;
+  struct Head {
+    float d;
+  };
+  AA_FN Head head(const aa_u8* piece) { return {aa_unpack_f16(*(const aa_u16*)(piece + 208))}; }
+  AA_FN void codes(const aa_u8* piece, int group, aa_i32 place, aa_u32 (&a)[4]) {
+    const int part = group >> 2, quarter = group & 3;  // of 128 values
+    AA_PRAGMA_UNROLL for (int half = 0; half < 2; ++half) {
+      const aa_u8* const at = piece + half * 16 + place * 4;
+      const aa_u32 low = aa_word_of_halves(at + part * 64 + (quarter & 1) * 32) >> ((quarter >> 1) * 4);
+      const aa_u32 word = aa_word_of_halves(at + 128 + part * 32);
+      const aa_u32 high = quarter < 2 ? word << (4 - 2 * quarter) : word >> (2 * quarter - 4);
+      const aa_u32 numbers = aa_masked_or(low, 0x0f0f0f0fu, high & 0x30303030u);
+      // With 0x43 above them, bytes below 128 are the bf16 of 128 more.
+      a[half * 2] = aa_fma_bf16x2(aa_bytes_of(numbers, 0x43434343u, 0x4240u), 0x3f803f80u, 0xc320c320u);
+      a[half * 2 + 1] = aa_fma_bf16x2(aa_bytes_of(numbers, 0x43434343u, 0x4341u), 0x3f803f80u, 0xc320c320u);
+    }
+  }
+  // Of both halves of a group. A float from 2^23 on has its whole number in the lowest bits; the sign's bit counts 128 more.
+  AA_FN void scales(const aa_u8* piece, int group, float (&scale)[2]) {
+    const aa_u32 both = *(const aa_u16*)(piece + 192 + group * 2) ^ 0x8080u;
+    scale[0] = aa_float(aa_bytes_of(both, 0x4b000000u, 0x7650u)) - 8388736.0f;
+    scale[1] = aa_float(aa_bytes_of(both, 0x4b000000u, 0x7651u)) - 8388736.0f;
   }
 };
 
@@ -268,7 +300,8 @@ template <int kNumber, int kColumns, class Work>
 AA_FN void aa_decode_tiles(const Work& work, AA_IN(void) x, AA_IN(void) norm, const aa_tiles_x& xs, aa_u8* local) {
   using Format = aa_tile_format<kNumber>;
   constexpr int kWarps = AA_TILES_WARPS(kNumber, kColumns), kSlots = AA_TILES_SLOTS(kNumber);
-  constexpr int kBytes = AA_TILES_BYTES(kNumber), kChunks = kBytes / 16, kRows = 2 * AA_TILES_UNITS;
+  constexpr int kBytes = AA_TILES_BYTES(kNumber), kRows = 2 * AA_TILES_UNITS;
+  constexpr int kShift = Format::is_aligned ? 4 : 1;
   constexpr int kTaskBytes = kRows * kBytes;
   constexpr int kGroups = AA_TILES_PIECE / 32;
   constexpr int kEach = kColumns > 2 ? 2 : 1;  // tokens whose results a lane may have
@@ -292,19 +325,36 @@ AA_FN void aa_decode_tiles(const Work& work, AA_IN(void) x, AA_IN(void) norm, co
   aa_u32 mine = 0;
   const auto find_rows = [&] {
     const aa_i32 unit = ask_tile * AA_TILES_UNITS + (lane & 7);
-    mine = aa_tile_row(work, unit < xs.units ? unit : xs.units - 1, (lane >> 3) & 1);
+    const aa_tile_place at = aa_tile_row(work, unit < xs.units ? unit : xs.units - 1, (lane >> 3) & 1);
+    mine = (aa_u32)(at.bytes >> kShift) | (aa_u32)at.base << 30;
   };
   const aa_u64 policy = aa_read_once();
   const auto load = [&](int slot) {
     if (ask < end) {
-      const aa_i32 slot_bytes = aa_opaque(slot * kTaskBytes);
-      AA_PRAGMA_UNROLL for (int j = 0; j < (kRows * kChunks + 31) / 32; ++j) {
-        const aa_i32 i = lane + 32 * j;
-        const aa_i32 row = i / kChunks;
-        const aa_u32 place = aa_shuffle_u32(mine, row & 15);
-        if (i >= kRows * kChunks) continue;
-        const aa_i64 from = (aa_i64)(place & 0x3fffffffu) + ask_piece * kChunks + (i - row * kChunks);
-        aa_async_copy16_once(ring + slot_bytes + Format::moved(i, row) * 16, aa_tile_base(work, place >> 30), from * 16, true, policy);
+      if constexpr (Format::is_aligned) {
+        constexpr int kChunks = kBytes / 16;
+        const aa_i32 slot_bytes = aa_opaque(slot * kTaskBytes);
+        AA_PRAGMA_UNROLL for (int j = 0; j < (kRows * kChunks + 31) / 32; ++j) {
+          const aa_i32 i = lane + 32 * j;
+          const aa_i32 row = i / kChunks;
+          const aa_u32 place = aa_shuffle_u32(mine, row & 15);
+          if (i >= kRows * kChunks) continue;
+          const aa_i64 from = (aa_i64)(place & 0x3fffffffu) + ask_piece * kChunks + (i - row * kChunks);
+          aa_async_copy16_once(ring + slot_bytes + Format::moved(i, row) * 16, aa_tile_base(work, place >> 30), from * 16, true, policy);
+        }
+      } else {
+        // Half a warp copies a row. Its last lane's bytes end with the piece: what follows may be no weight.
+        constexpr int kChunks = (Format::bytes + 14 + 15) / 16;
+        const aa_i32 chunk = lane & 15;
+        // One row too early, so that each copy adds a constant: ptxas gives one that does not a uniform register, which copies may not have.
+        const aa_i32 to = aa_opaque(slot * kTaskBytes + ((lane >> 4) - 1) * kBytes + chunk * 16);
+        AA_PRAGMA_UNROLL for (int j = 0; j < kRows / 2; ++j) {
+          const aa_u32 place = aa_shuffle_u32(mine, 2 * j + (lane >> 4));
+          if (chunk >= kChunks) continue;
+          const aa_u32 from = ((place & 0x3fffffffu) << kShift) + (aa_u32)(ask_piece * Format::bytes);
+          const aa_i32 count = chunk == kChunks - 1 ? (aa_i32)(from & 15) + Format::bytes - 16 * (kChunks - 1) : 16;
+          aa_async_copy_part_once(ring + to + (2 * j + 1) * kBytes, aa_tile_base(work, place >> 30), (from & ~15u) + chunk * 16, count, policy);
+        }
       }
       ++ask;
       if (++ask_piece == pieces) {
@@ -346,11 +396,17 @@ AA_FN void aa_decode_tiles(const Work& work, AA_IN(void) x, AA_IN(void) norm, co
   aa_i32 tile = first + begin / pieces, piece = begin % pieces;
   bool whole = false;  // the tile began in this warp
   aa_u32 raw[kEach][4] = {};
+  aa_u32 begins[2] = {0, 0};  // the bytes of the unit's rows, where they are not aligned
   aa_quad sums;  // both columns of the unit's first row, then of its second one
   const auto start = [&] {
     sums = {{0, 0, 0, 0}};
     whole = piece == 0;
     const aa_i32 unit = tile * AA_TILES_UNITS + (lane >> 2);
+    if (!Format::is_aligned) {
+      AA_PRAGMA_UNROLL for (int r = 0; r < 2; ++r) {
+        begins[r] = (aa_u32)aa_tile_row(work, unit < xs.units ? unit : xs.units - 1, r).bytes;
+      }
+    }
     if (!whole || unit >= xs.units) return;
     AA_PRAGMA_UNROLL for (int i = 0; i < kEach; ++i) {
       if (tokens[i] >= 0) aa_unit_fetch(work, unit, tokens[i], raw[i]);
@@ -373,11 +429,16 @@ AA_FN void aa_decode_tiles(const Work& work, AA_IN(void) x, AA_IN(void) norm, co
   AA_PRAGMA_NO_UNROLL for (aa_i32 at = begin; at < end; ++at) {
     aa_async_wait(kSlots - 1);
     AA_WARP_SYNC();  // each lane reads what others have copied
-    const aa_u8* const upper = ring + slot * kTaskBytes + (lane >> 2) * kBytes;
-    const aa_u8* const lower = upper + AA_TILES_UNITS * kBytes;
+    const aa_u8* upper = ring + slot * kTaskBytes + (lane >> 2) * kBytes;
+    const aa_u8* lower = upper + AA_TILES_UNITS * kBytes;
+    if constexpr (!Format::is_aligned) {
+      upper += (begins[0] + (aa_u32)(piece * Format::bytes)) & 15;
+      lower += (begins[1] + (aa_u32)(piece * Format::bytes)) & 15;
+    }
     const typename Format::Head upper_head = Format::head(upper), lower_head = Format::head(lower);
     const aa_u32x4* const values = staged + piece * (kGroups * kColumns * 4) + lane;
     const float* const group_sums = all + piece * (kGroups * kColumns) + 2 * (place & (kColumns / 2 - 1));
+    float of_piece[4] = {0, 0, 0, 0};
     AA_PRAGMA_UNROLL for (int group = 0; group < kGroups; ++group) {
       aa_u32x4 b = {0, 0, 0, 0};
       if (kColumns == 8 || lane < kColumns * 4) b = values[group * (kColumns * 4)];
@@ -385,28 +446,47 @@ AA_FN void aa_decode_tiles(const Work& work, AA_IN(void) x, AA_IN(void) norm, co
       Format::codes(upper, group, place, p);
       Format::codes(lower, group, place, q);
       const aa_u32 low[4] = {p[0], q[0], p[1], q[1]}, high[4] = {p[2], q[2], p[3], q[3]};
-      if (Format::is_dense) {
+      if constexpr (Format::is_dense) {
         aa_mma_bf16(sums.v, low, b.x, b.y);
         aa_mma_bf16(sums.v, high, b.z, b.w);
-        continue;
-      }
-      float d[4] = {0, 0, 0, 0};
-      aa_mma_bf16(d, low, b.x, b.y);
-      aa_mma_bf16(d, high, b.z, b.w);
-      const float upper_scale = Format::scale(upper_head, upper, group);
-      const float lower_scale = Format::scale(lower_head, lower, group);
-      sums.v[0] = aa_fma(upper_scale, d[0], sums.v[0]);
-      sums.v[1] = aa_fma(upper_scale, d[1], sums.v[1]);
-      sums.v[2] = aa_fma(lower_scale, d[2], sums.v[2]);
-      sums.v[3] = aa_fma(lower_scale, d[3], sums.v[3]);
-      if (Format::has_least) {
-        const float upper_least = -Format::least(upper_head, group);
-        const float lower_least = -Format::least(lower_head, group);
-        AA_PRAGMA_UNROLL for (int i = 0; i < 2; ++i) {
-          const float sum = group_sums[group * kColumns + i];
-          sums.v[i] = aa_fma(upper_least, sum, sums.v[i]);
-          sums.v[2 + i] = aa_fma(lower_least, sum, sums.v[2 + i]);
+      } else if constexpr (Format::has_halves) {
+        float d[2][4] = {};
+        aa_mma_bf16(d[0], low, b.x, b.y);
+        aa_mma_bf16(d[1], high, b.z, b.w);
+        float upper_scale[2], lower_scale[2];
+        Format::scales(upper, group, upper_scale);
+        Format::scales(lower, group, lower_scale);
+        AA_PRAGMA_UNROLL for (int half = 0; half < 2; ++half) {
+          AA_PRAGMA_UNROLL for (int i = 0; i < 2; ++i) {
+            of_piece[i] = aa_fma(upper_scale[half], d[half][i], of_piece[i]);
+            of_piece[2 + i] = aa_fma(lower_scale[half], d[half][2 + i], of_piece[2 + i]);
+          }
         }
+      } else {
+        float d[4] = {0, 0, 0, 0};
+        aa_mma_bf16(d, low, b.x, b.y);
+        aa_mma_bf16(d, high, b.z, b.w);
+        const float upper_scale = Format::scale(upper_head, upper, group);
+        const float lower_scale = Format::scale(lower_head, lower, group);
+        sums.v[0] = aa_fma(upper_scale, d[0], sums.v[0]);
+        sums.v[1] = aa_fma(upper_scale, d[1], sums.v[1]);
+        sums.v[2] = aa_fma(lower_scale, d[2], sums.v[2]);
+        sums.v[3] = aa_fma(lower_scale, d[3], sums.v[3]);
+        if constexpr (Format::has_least) {
+          const float upper_least = -Format::least(upper_head, group);
+          const float lower_least = -Format::least(lower_head, group);
+          AA_PRAGMA_UNROLL for (int i = 0; i < 2; ++i) {
+            const float sum = group_sums[group * kColumns + i];
+            sums.v[i] = aa_fma(upper_least, sum, sums.v[i]);
+            sums.v[2 + i] = aa_fma(lower_least, sum, sums.v[2 + i]);
+          }
+        }
+      }
+    }
+    if constexpr (Format::has_halves) {
+      AA_PRAGMA_UNROLL for (int i = 0; i < 2; ++i) {
+        sums.v[i] = aa_fma(upper_head.d, of_piece[i], sums.v[i]);
+        sums.v[2 + i] = aa_fma(lower_head.d, of_piece[2 + i], sums.v[2 + i]);
       }
     }
     AA_WARP_SYNC();  // before others overwrite it

@@ -1,5 +1,5 @@
 // The struct that the kernels of decode_tiles_*.cu take by value, and their sizes; the host includes this too (see
-// ../portable/arguments.h). A kernel is made for a format of weights, by GGUF's number (Q4_0, Q8_0, Q4_K, or AA_TILES_BF16), and a
+// ../portable/arguments.h). A kernel is made for a format of weights, by GGUF's number (Q4_0, Q8_0, Q4_K, Q6_K, or AA_TILES_BF16), and a
 // number of columns: the most products of parts of x that a tile computes at once.
 #ifndef ANYACCEL_KERNELS_DECODE_TILES_ARGUMENTS_H_
 #define ANYACCEL_KERNELS_DECODE_TILES_ARGUMENTS_H_
@@ -7,15 +7,17 @@
 // Most rows of x.
 #define AA_TILES_ROWS 8
 #define AA_TILES_BF16 30
-// Values of a piece, and its bytes: eight blocks of 32 values, or one of 256.
+// Values of a piece, and its bytes in a ring: eight blocks of 32 values, or one of 256. Those of Q6_K have 210 bytes, and 14 times 16
+// cover them wherever they begin; with 16 more, eight rows lie in different banks.
 #define AA_TILES_PIECE 256
-#define AA_TILES_BYTES(number) ((number) == AA_TILES_BF16 ? 512 : (number) == 8 ? 272 : 144)
+#define AA_TILES_BYTES(number) ((number) == AA_TILES_BF16 ? 512 : (number) == 8 ? 272 : (number) == 14 ? 240 : 144)
 // Units of two rows of weights in a tile. A warp multiplies a piece of each of a tile's rows at once.
 #define AA_TILES_UNITS 8
-// The warps of a block, and the tasks that each has under way in its ring: 102 to 136 KiB a multiprocessor.
-#define AA_TILES_WARPS(number, columns) ((number) == AA_TILES_BF16 ? 8 : (number) == 8 && (columns) > 2 ? 12 : 16)
+// The warps of a block, and the tasks that each has under way in its ring: 90 to 136 KiB a multiprocessor.
+#define AA_TILES_WARPS(number, columns) \
+  ((number) == AA_TILES_BF16 ? 8 : ((number) == 8 || (number) == 14) && (columns) > 2 ? 12 : 16)
 #define AA_TILES_THREADS(number, columns) (32 * AA_TILES_WARPS(number, columns))
-#define AA_TILES_SLOTS(number) ((number) == AA_TILES_BF16 || (number) == 8 ? 2 : 3)
+#define AA_TILES_SLOTS(number) ((number) == AA_TILES_BF16 || (number) == 8 || (number) == 14 ? 2 : 3)
 // Shared memory: the rings; x in parts, and the sums of its groups of 32, of which only formats with a minimum have a use; the sums of squares by warp
 // and row; parts of tiles by thread.
 #define AA_TILES_SHARED(number, columns, pieces)                                                              \

@@ -3,8 +3,8 @@
 #include "decode_gated.h"
 
 // Base 0 is w_gate, base 1 w_up.
-AA_FN aa_u32 aa_tile_row(const aa_gated_work& work, aa_i32 unit, aa_i32 row) {
-  return AA_TILE_ROW(unit * (row ? work.up_part.w_row : work.gate_part.w_row), row);
+AA_FN aa_tile_place aa_tile_row(const aa_gated_work& work, aa_i32 unit, aa_i32 row) {
+  return {unit * (row ? work.up_part.w_row : work.gate_part.w_row), row};
 }
 AA_FN AA_IN(aa_u8) aa_tile_base(const aa_gated_work& work, aa_u32 base) {
   return AA_AS_IN(aa_u8, base ? work.up : work.gate);
@@ -29,6 +29,9 @@ AA_TILES_OF_FORMAT(AA_TILES_GATED, decode_tiles_gated_q8_0, 8)
 #endif
 #if !defined(AA_NUMBER) || AA_NUMBER == 12
 AA_TILES_OF_FORMAT(AA_TILES_GATED, decode_tiles_gated_q4_k, 12)
+#endif
+#if !defined(AA_NUMBER) || AA_NUMBER == 14
+AA_TILES_OF_FORMAT(AA_TILES_GATED, decode_tiles_gated_q6_k, 14)
 #endif
 #if !defined(AA_NUMBER) || AA_NUMBER == 30
 AA_TILES_OF_BF16(AA_TILES_GATED, decode_tiles_gated)

@@ -4,9 +4,9 @@
 
 using aa_tiles_linear_work = aa_linear_work<2, 1>;
 
-AA_FN aa_u32 aa_tile_row(const aa_tiles_linear_work& work, aa_i32 unit, aa_i32 row) {
+AA_FN aa_tile_place aa_tile_row(const aa_tiles_linear_work& work, aa_i32 unit, aa_i32 row) {
   const aa_i32 n = 2 * unit + row, last = work.part[0].n - 1;
-  return AA_TILE_ROW((n < last ? n : last) * work.part[0].w_row, 0);
+  return {(n < last ? n : last) * work.part[0].w_row, 0};
 }
 AA_FN AA_IN(aa_u8) aa_tile_base(const aa_tiles_linear_work& work, aa_u32) { return AA_AS_IN(aa_u8, work.w[0]); }
 
@@ -28,6 +28,9 @@ AA_TILES_OF_FORMAT(AA_TILES_LINEAR, decode_tiles_linear_q8_0, 8)
 #endif
 #if !defined(AA_NUMBER) || AA_NUMBER == 12
 AA_TILES_OF_FORMAT(AA_TILES_LINEAR, decode_tiles_linear_q4_k, 12)
+#endif
+#if !defined(AA_NUMBER) || AA_NUMBER == 14
+AA_TILES_OF_FORMAT(AA_TILES_LINEAR, decode_tiles_linear_q6_k, 14)
 #endif
 #if !defined(AA_NUMBER) || AA_NUMBER == 30
 AA_TILES_OF_BF16(AA_TILES_LINEAR, decode_tiles_linear)

@@ -3,10 +3,10 @@
 #include "decode_qkv.h"
 
 // Bases 0, 1 and 2 are w_q, w_k and w_v.
-AA_FN aa_u32 aa_tile_row(const aa_qkv_work& work, aa_i32 unit, aa_i32 row) {
+AA_FN aa_tile_place aa_tile_row(const aa_qkv_work& work, aa_i32 unit, aa_i32 row) {
   const aa_qkv_place at = aa_place_of(work, unit);
   const aa_i64 stride = at.kind == 0 ? work.q_heads.w_row : at.kind == 1 ? work.k_heads.w_row : work.v_heads.w_row;
-  return AA_TILE_ROW((at.head * work.rope.head_size + (row ? at.second : at.first)) * stride, at.kind);
+  return {(at.head * work.rope.head_size + (row ? at.second : at.first)) * stride, at.kind};
 }
 AA_FN AA_IN(aa_u8) aa_tile_base(const aa_qkv_work& work, aa_u32 base) {
   return AA_AS_IN(aa_u8, base == 0 ? work.w_q : base == 1 ? work.w_k : work.w_v);
@@ -33,6 +33,9 @@ AA_TILES_OF_FORMAT(AA_TILES_QKV, decode_tiles_qkv_q8_0, 8)
 #endif
 #if !defined(AA_NUMBER) || AA_NUMBER == 12
 AA_TILES_OF_FORMAT(AA_TILES_QKV, decode_tiles_qkv_q4_k, 12)
+#endif
+#if !defined(AA_NUMBER) || AA_NUMBER == 14
+AA_TILES_OF_FORMAT(AA_TILES_QKV, decode_tiles_qkv_q6_k, 14)
 #endif
 #if !defined(AA_NUMBER) || AA_NUMBER == 30
 AA_TILES_OF_BF16(AA_TILES_QKV, decode_tiles_qkv)

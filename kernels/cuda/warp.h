@@ -111,11 +111,14 @@ AA_FN aa_u64 aa_read_once() {
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-AA_FN void aa_async_copy16_once(void* local, const void* p, aa_i64 bytes, bool there, aa_u64 policy) {
+AA_FN void aa_async_copy_part_once(void* local, const void* p, aa_i64 bytes, aa_i32 count, aa_u64 policy) {
   const aa_u32 to = (aa_u32)__cvta_generic_to_shared(local);
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"((const char*)p + bytes),
-               "r"(there ? 16 : 0), "l"(policy)
+               "r"(count), "l"(policy)
                : "memory");
+}
+AA_FN void aa_async_copy16_once(void* local, const void* p, aa_i64 bytes, bool there, aa_u64 policy) {
+  aa_async_copy_part_once(local, p, bytes, there ? 16 : 0, policy);
 }
 AA_FN void aa_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 // Waits until at most `left` (a constant) of this thread's committed groups are still in flight.

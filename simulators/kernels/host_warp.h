@@ -68,6 +68,10 @@ AA_FN void aa_async_copy_part(void* local, const Pointer& p, aa_i64 bytes, aa_i3
 }
 AA_FN aa_u64 aa_read_once() { return 0; }
 template <class Pointer>
+AA_FN void aa_async_copy_part_once(void* local, const Pointer& p, aa_i64 bytes, aa_i32 count, aa_u64) {
+  aa_async_copy_part(local, p, bytes, count);
+}
+template <class Pointer>
 AA_FN void aa_async_copy16_once(void* local, const Pointer& p, aa_i64 bytes, bool there, aa_u64) {
   aa_async_copy16(local, p, bytes, there);
 }

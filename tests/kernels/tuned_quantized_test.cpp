@@ -84,21 +84,24 @@ struct Format {
 class DecodeQuantized : public ::testing::TestWithParam<Format> {};
 INSTANTIATE_TEST_SUITE_P(Formats, DecodeQuantized,
                          ::testing::Values(Format{AA_BLOCK_Q4_0, "q4_0"}, Format{AA_BLOCK_Q8_0, "q8_0"},
-                                           Format{AA_BLOCK_Q4_K, "q4_k"}),
+                                           Format{AA_BLOCK_Q4_K, "q4_k"}, Format{AA_BLOCK_Q6_K, "q6_k"}),
                          [](const auto& info) { return std::string(info.param.name); });
 
 // Rows of weights from random bytes with finite scales of both signs, and bytes between the rows that count for nothing.
 class RandomBlocks {
  public:
   RandomBlocks(Random& random, const BlockFormat& format, int64_t n, int64_t k)
-      : k_(k), row_(k / format.values * format.bytes + 16 * random.integer(0, 2)), values_(static_cast<size_t>(n * k)) {
+      : k_(k),
+        row_(k / format.values * format.bytes +
+             (format.number == AA_BLOCK_Q6_K ? 2 * random.integer(0, 8) : 16 * random.integer(0, 2))),
+        values_(static_cast<size_t>(n * k)) {
     const int64_t row_bytes = k / format.values * format.bytes;
     std::vector<std::byte> bytes(static_cast<size_t>(n * row_));
     for (std::byte& byte : bytes) byte = static_cast<std::byte>(random.integer(0, 255));
     for (int64_t i = 0; i < n; ++i) {
       std::byte* row = bytes.data() + i * row_;
       for (int64_t at = 0; at < row_bytes; at += format.bytes) {
-        row[at + 1] &= std::byte{0xb3};  // scales below 1
+        row[at + (format.number == AA_BLOCK_Q6_K ? 209 : 1)] &= std::byte{0xb3};  // scales below 1
         if (format.number == AA_BLOCK_Q4_K) row[at + 3] &= std::byte{0xb3};
       }
       decode_blocks(format, {row, static_cast<size_t>(row_bytes)},

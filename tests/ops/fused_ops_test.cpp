@@ -71,7 +71,8 @@ class Maker {
   // Rows that some accelerators have tuned kernels for, and others.
   OpCase norm_quantized_gated_linear() {
     const int64_t m = rows(), k = 256 * random_.integer(1, 3), n = random_.integer(1, 40);
-    const uint32_t format = random_.pick<uint32_t>({AA_BLOCK_Q4_0, AA_BLOCK_Q8_0, AA_BLOCK_Q4_K, AA_BLOCK_Q5_0});
+    const uint32_t format =
+        random_.pick<uint32_t>({AA_BLOCK_Q4_0, AA_BLOCK_Q8_0, AA_BLOCK_Q4_K, AA_BLOCK_Q6_K, AA_BLOCK_Q5_0});
     OpCase c;
     c.op = "norm_quantized_gated_linear";
     c.tensors = {output({m, n}),       activations({m, k}), optional({k}), blocks(n, k, format),
@@ -83,7 +84,8 @@ class Maker {
     OpCase c = norm_qkv_rope(0, 256 * random_.integer(1, 2));
     const int64_t k = c.tensors[3].shape()[1];
     const int32_t interleaved = reinterpret_cast<const aa_norm_rope_params*>(c.params.data())->interleaved;
-    const uint32_t format = random_.pick<uint32_t>({AA_BLOCK_Q4_0, AA_BLOCK_Q8_0, AA_BLOCK_Q4_K, AA_BLOCK_Q5_0});
+    const uint32_t format =
+        random_.pick<uint32_t>({AA_BLOCK_Q4_0, AA_BLOCK_Q8_0, AA_BLOCK_Q4_K, AA_BLOCK_Q6_K, AA_BLOCK_Q5_0});
     c.op = "norm_quantized_qkv_rope";
     for (const size_t w : {5u, 7u, 9u}) c.tensors[w] = blocks(c.tensors[w].shape()[0], k, format);
     return c.with(
@@ -157,6 +159,7 @@ class Maker {
     const BlockFormat& format = *find_block_format(number);
     const double size = number == AA_BLOCK_Q8_0   ? 74
                         : number == AA_BLOCK_Q4_K ? 200
+                        : number == AA_BLOCK_Q6_K ? 1370
                         : number == AA_BLOCK_Q5_0 ? 9
                                                   : 4.6;
     TestTensor w(DType::U8, {n, k / format.values * format.bytes});
@@ -164,7 +167,7 @@ class Maker {
     const auto least = float_to_fp16(static_cast<float>(7.5 / (size * std::sqrt(static_cast<double>(k)))));
     const int64_t bytes = format.bytes;
     for (int64_t i = 0; i < w.count(); ++i) {
-      const int64_t b = i % bytes;
+      const int64_t b = number == AA_BLOCK_Q6_K ? (i + 2) % bytes : i % bytes;  // d is the last of its fields
       const int64_t half = b < 2 ? scale : number == AA_BLOCK_Q4_K && b < 4 ? least : -1;
       w.set(i, half < 0 ? random_.integer(0, 255) : (half >> (8 * (b % 2))) & 255);
     }

@@ -1,5 +1,5 @@
-// "quantized_linear" of a few rows of x by the kernels of kernels/cuda/decode_quantized.cu: weights of Q8_0, Q4_0 and Q4_K whose
-// rows have a multiple of 256 values and begin at multiples of 16 bytes. The portable kernel runs what is not supported here.
+// "quantized_linear" of a few rows of x by the kernels of kernels/cuda/decode_quantized.cu: weights of Q8_0, Q4_0, Q4_K and Q6_K
+// whose rows have a multiple of 256 values and begin at multiples of 16 bytes, those of Q6_K at even ones. The portable kernel runs what is not supported here.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -25,7 +25,8 @@ struct Format {
   uint32_t number;
   const char* name;
 };
-constexpr std::array<Format, 3> formats = {{{AA_BLOCK_Q4_0, "q4_0"}, {AA_BLOCK_Q8_0, "q8_0"}, {AA_BLOCK_Q4_K, "q4_k"}}};
+constexpr std::array<Format, 4> formats = {
+    {{AA_BLOCK_Q4_0, "q4_0"}, {AA_BLOCK_Q8_0, "q8_0"}, {AA_BLOCK_Q4_K, "q4_k"}, {AA_BLOCK_Q6_K, "q6_k"}}};
 constexpr std::array<int64_t, 4> rows_of_kernels = {1, 2, 4, AA_QUANTIZED_ROWS};
 
 const Format* find_format(const aa_op_call& call) {
@@ -62,7 +63,8 @@ class DecodeQuantized final : public OpGroup {
     // Loads of 16 bytes of w, and of four elements of x.
     const int64_t quad = 4 * size_of(x.dtype);
     const bool one_row = w.shape[0] <= 1, one_x = x.shape[0] <= 1;
-    return reinterpret_cast<uintptr_t>(w.data) % 16 == 0 && (one_row || w.strides[0] % 16 == 0) && x.strides[1] == 1 &&
+    return reinterpret_cast<uintptr_t>(w.data) % 16 == 0 &&
+           (one_row || w.strides[0] % AA_QUANTIZED_ALIGNMENT(format->number) == 0) && x.strides[1] == 1 &&
            reinterpret_cast<uintptr_t>(x.data) % static_cast<uintptr_t>(quad) == 0 &&
            (one_x || x.strides[0] * size_of(x.dtype) % quad == 0);
   }

@@ -1,7 +1,7 @@
 // Products of a few rows of x on the matrix units by the kernels of kernels/cuda/decode_tiles_*.cu: rounded ones with weights of
-// Q4_0, Q8_0 and Q4_K ("quantized_linear", "norm_quantized_gated_linear", "norm_quantized_qkv_rope"), and exact ones with weights in
+// Q4_0, Q8_0, Q4_K and Q6_K ("quantized_linear", "norm_quantized_gated_linear", "norm_quantized_qkv_rope"), and exact ones with weights in
 // bf16 of three to eight rows of x in bf16, or whose norm's result is rounded to it ("linear", "norm_linear", "norm_gated_linear",
-// "norm_qkv_rope"). Rows of weights have a multiple of 256 values and begin at multiples of 16 bytes. decode_products.cpp,
+// "norm_qkv_rope"). Rows of weights have a multiple of 256 values and begin at multiples of 16 bytes, those of Q6_K at even ones. decode_products.cpp,
 // decode_quantized.cpp and the portable kernels run what is not supported here.
 #include <algorithm>
 #include <array>
@@ -28,17 +28,21 @@ namespace {
 struct TileFormat {
   uint32_t number;
   const char* name;
+  int64_t unit;  // of the distances between rows, in bytes
 };
-constexpr std::array<TileFormat, 4> tile_formats = {
-    {{AA_BLOCK_Q4_0, "q4_0"}, {AA_BLOCK_Q8_0, "q8_0"}, {AA_BLOCK_Q4_K, "q4_k"}, {AA_TILES_BF16, "bf16"}}};
-constexpr size_t bf16_format = 3;
+constexpr std::array<TileFormat, 5> tile_formats = {{{AA_BLOCK_Q4_0, "q4_0", 16},
+                                                     {AA_BLOCK_Q8_0, "q8_0", 16},
+                                                     {AA_BLOCK_Q4_K, "q4_k", 16},
+                                                     {AA_BLOCK_Q6_K, "q6_k", 2},
+                                                     {AA_TILES_BF16, "bf16", 16}}};
+constexpr size_t bf16_format = 4;
 // Columns of each format's kernels, which the ends of their names stand for: of one row of x in two parts, and of more. Of bf16 there
 // is only the latter.
 constexpr std::array<int, 2> tile_columns = {2, 8};
 // With fewer, decode_products.cpp takes less time: with two rows 0.93 of the tiles', on an H200 and a model of 1.1 B parameters.
 constexpr int64_t fewest_bf16_rows = 3;
-// Where a row of weights begins is told in 30 bits, in units of 16 bytes.
-constexpr int64_t most_weight_bytes = int64_t{16} << 30;
+// Where a row of weights begins is told by so many units.
+constexpr int64_t most_weight_units = int64_t{1} << 30;
 
 bool is_float_type(int32_t dtype) { return dtype == AA_DTYPE_F32 || dtype == AA_DTYPE_BF16 || dtype == AA_DTYPE_F16; }
 
@@ -156,12 +160,13 @@ class DecodeTiles final : public OpGroup {
     if (k < 1 || k % AA_TILES_PIECE != 0 || k > INT32_MAX / 64) return false;
     if (shared_bytes(format, m, k) > device_.facts().shared_per_block_optin) return false;
     if (!reads_by_four(x) || (is_there(norm) && !reads_by_four(norm))) return false;
+    const int64_t unit = tile_formats.at(format).unit;
     for (const aa_tensor& w : ws) {
       if (format == bf16_format && (w.dtype != AA_DTYPE_BF16 || w.strides[1] != 1)) return false;
       if (reinterpret_cast<uintptr_t>(w.data) % 16 != 0 || w.shape[0] > INT32_MAX / 4) return false;
       if (w.shape[0] <= 1) continue;
       const int64_t row = w.strides[0] * size_of(w.dtype);
-      if (row < 0 || row % 16 != 0 || w.shape[0] > most_weight_bytes / std::max<int64_t>(row, 1)) return false;
+      if (row < 0 || row % unit != 0 || w.shape[0] > most_weight_units * unit / std::max<int64_t>(row, 1)) return false;
     }
     return true;
   }

@@ -16,11 +16,9 @@
 #include "anyaccel/llm/session.h"
 #include "anyaccel/llm/tokenizer.h"
 #include "base/block_encode.h"
-#include "llm/checkpoint/gguf.h"
 #include "llm/checkpoint/gguf_file_writer.h"
 #include "llm/gguf_writer.h"
 #include "llm/model_fixtures.h"
-#include "llm/quantize/quantize_rows.h"
 #include "llm/quantizing.h"
 #include "llm/test_directory.h"
 
@@ -182,59 +180,6 @@ TEST(Quantize, DirectoriesHoldTheModelsOfDirectories) {
   for (const auto& entry : fs::directory_iterator(dir.path())) {
     EXPECT_EQ(entry.path().string().find(".part"), std::string::npos) << entry.path();
   }
-}
-
-// The lists follow from llama.cpp's rule: the first and last eighths, and every third layer between.
-TEST(Quantize, MixturesHaveTheFinerFormatWhereOthersHave) {
-  const auto layers_with_finer = [](int64_t layers, TensorSlot slot) {
-    std::vector<int64_t> found;
-    for (slot.layer = 0; slot.layer < layers; ++slot.layer) {
-      if (is_finer_in_mixture(slot, layers)) found.push_back(slot.layer);
-    }
-    return found;
-  };
-  TensorSlot slot;
-  for (const auto member : {&LayerWeights::v, &LayerWeights::down}) {
-    slot.layer_member = member;
-    EXPECT_EQ(layers_with_finer(32, slot),
-              (std::vector<int64_t>{0, 1, 2, 3, 6, 9, 12, 15, 18, 21, 24, 27, 28, 29, 30, 31}));
-    EXPECT_EQ(layers_with_finer(16, slot), (std::vector<int64_t>{0, 1, 4, 7, 10, 13, 14, 15}));
-  }
-  for (const auto member :
-       {&LayerWeights::q, &LayerWeights::k, &LayerWeights::o, &LayerWeights::gate, &LayerWeights::up}) {
-    slot.layer_member = member;
-    EXPECT_TRUE(layers_with_finer(32, slot).empty());
-  }
-}
-
-TEST(Quantize, MixturesAreFilesOfTwoFormats) {
-  const TestDirectory dir;
-  const std::string in = with_tokenizer(dir, "llama_gqa").string();
-  const std::string out = (dir.path() / "mixed.gguf").string();
-  EXPECT_EQ(quantize_with_progress(in, out, "Q4_K_M").type, "Q4_K_M");
-  const auto file = open_gguf(out);
-  EXPECT_EQ(file->metadata().whole("general.file_type", 0, 100), 15);
-  // Rows are shorter than the blocks of 256: Q5_0 stands for Q4_K and Q8_0 for Q6_K.
-  for (const auto& [tensor, type] : {std::pair{"output", AA_BLOCK_Q8_0},
-                                     {"token_embd", AA_BLOCK_Q5_0},
-                                     {"blk.1.attn_v", AA_BLOCK_Q5_0},
-                                     {"blk.1.ffn_down", AA_BLOCK_Q5_0},
-                                     {"blk.2.attn_q", AA_BLOCK_Q5_0},
-                                     {"blk.2.attn_v", AA_BLOCK_Q8_0},
-                                     {"blk.2.ffn_down", AA_BLOCK_Q8_0},
-                                     {"blk.2.ffn_up", AA_BLOCK_Q5_0}}) {
-    size_t part = 0;
-    const GgufTensor* found = file->find(std::string(tensor) + ".weight", &part);
-    ASSERT_NE(found, nullptr) << tensor;
-    EXPECT_EQ(found->type, static_cast<uint32_t>(type)) << tensor;
-  }
-  const ReferenceModel reference = load_reference_model("llama_gqa");
-  LoadOptions exact;
-  exact.activations = Activations::F32;
-  EXPECT_LE(relative_error(reference.prompt_logits, logits_of(out, reference.run.prompt_ids, exact)), 0.3);
-  QuantizeOptions options;
-  options.type = "q4_k_m";
-  EXPECT_THROW(quantize_model(in, (dir.path() / "directory").string(), options), InvalidArgument);
 }
 
 TEST(Quantize, AFileInGgufIsQuantizedAsItsDirectory) {

@@ -34,8 +34,8 @@ struct QuantizeResult {
 
 // Returns the types to choose from, separated by commas: "q8_0, q4_0, ..."
 std::string quantized_types();
-// Returns the types of matrices in a GGUF file in the same form: f32, f16 and bf16, which only convert,
-// quantized_types(), and q4_k_m, a mixture of q4_k and q6_k.
+// Returns the types of matrices in a GGUF file in the same form: f32, f16 and bf16, which only convert, and
+// quantized_types().
 std::string file_types();
 // Returns the types of LoadOptions::quantize in the same form: "int8, int4" and quantized_types().
 std::string load_types();

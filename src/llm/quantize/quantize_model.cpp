@@ -28,7 +28,6 @@ constexpr uint32_t type_f32 = 0, type_f16 = 1, type_bf16 = 30;
 // Returns general.file_type, which tells people the format of most matrices in the file.
 int64_t file_type(const FileType& type) {
   if (type.format == nullptr) return type.dtype == DType::F32 ? 0 : type.dtype == DType::F16 ? 1 : 32;
-  if (type.is_mixed) return 15;
   constexpr std::array<std::pair<std::string_view, int>, 13> types = {{{"Q4_0", 2},
                                                                        {"Q4_1", 3},
                                                                        {"Q8_0", 7},
@@ -193,8 +192,7 @@ class ModelQuantizer {
     part.type = wanted_;
     if (wanted_.format == nullptr) return part;
     const bool is_output = to.is_lm_head() || (config_.tie_word_embeddings && to.is_embedding());
-    const bool is_finer = is_output || (wanted_.is_mixed && is_finer_in_mixture(to, config_.num_hidden_layers));
-    part.type.format = format_of_matrix(*wanted_.format, to.file_shape().dims().back(), is_finer);
+    part.type.format = format_of_matrix(*wanted_.format, to.file_shape().dims().back(), is_output);
     if (part.type.format == nullptr) part.type.dtype = view.dtype == DType::BF16 ? DType::BF16 : DType::F16;
     const bool keeps_numbers = view.packed != nullptr && !to.part && view.packed->block_format() == part.type.format;
     if (view.format != nullptr || (view.packed != nullptr && !keeps_numbers)) {

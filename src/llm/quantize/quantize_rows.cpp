@@ -45,7 +45,7 @@ std::string quantized_types() {
 
 std::string load_types() { return "int8, int4, " + quantized_types(); }
 
-std::string file_types() { return "f32, f16, bf16, " + quantized_types() + ", q4_k_m"; }
+std::string file_types() { return "f32, f16, bf16, " + quantized_types(); }
 
 FileType type_to_write(const std::string& name) {
   constexpr std::array<std::pair<std::string_view, DType>, 3> plain = {
@@ -55,17 +55,9 @@ FileType type_to_write(const std::string& name) {
   for (const auto& [known, dtype] : plain) {
     if (lower == known) return {nullptr, dtype};
   }
-  if (lower == "q4_k_m") return {&format_called("Q4_K"), DType::None, true};
   const BlockFormat* format = find_block_format(std::string_view(name));
   if (format != nullptr && can_encode(*format)) return {format, DType::None};
   throw InvalidArgument("quantize: the type is " + quote_text(name) + "; expected one of " + file_types());
-}
-
-bool is_finer_in_mixture(const TensorSlot& slot, int64_t layers) {
-  const bool is_value = slot.layer_member == &LayerWeights::v, is_down = slot.layer_member == &LayerWeights::down;
-  if (!is_value && !is_down && slot.expert_member != &ExpertWeights::down) return false;
-  const int64_t eighth = layers / 8;
-  return slot.layer < eighth || slot.layer >= 7 * layers / 8 || (slot.layer - eighth) % 3 == 2;
 }
 
 const BlockFormat& quantized_type(const std::string& name) {
@@ -81,9 +73,9 @@ MatrixType type_to_load(const std::string& name) {
   throw InvalidArgument("quantize: the type is " + quote_text(name) + "; expected one of " + load_types());
 }
 
-const BlockFormat* format_of_matrix(const BlockFormat& wanted, int64_t columns, bool is_finer) {
+const BlockFormat* format_of_matrix(const BlockFormat& wanted, int64_t columns, bool is_output) {
   const BlockFormat& finer = format_called("Q6_K");
-  const BlockFormat* format = is_finer && bits(wanted) < bits(finer) ? &finer : &wanted;
+  const BlockFormat* format = is_output && bits(wanted) < bits(finer) ? &finer : &wanted;
   if (columns % format->values != 0) format = &with_small_blocks(*format);
   return columns % format->values == 0 ? format : nullptr;
 }

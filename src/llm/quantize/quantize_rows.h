@@ -29,20 +29,15 @@ struct MatrixType {
 struct FileType {
   const BlockFormat* format = nullptr;
   DType dtype = DType::None;  // if there is no format
-  bool is_mixed = false;      // some matrices of layers get Q6_K (is_finer_in_mixture())
 };
 FileType type_to_write(const std::string& name);
-
-// Returns whether llama.cpp's mixtures of formats (Q4_K_M) hold a matrix in a finer one: values and down projections, of the first and
-// last eighths of the layers and of every third one between.
-bool is_finer_in_mixture(const TensorSlot& slot, int64_t layers);
 
 // Returns the type for LoadOptions::quantize. InvalidArgument for an unknown one, naming those that there are.
 MatrixType type_to_load(const std::string& name);
 
 // Returns the format for a matrix with rows of `columns` values when `wanted` was requested: that one, a finer one with
-// smaller blocks if rows are not whole blocks, and at least Q6_K if `is_finer` (the output matrix); null if no format fits.
-const BlockFormat* format_of_matrix(const BlockFormat& wanted, int64_t columns, bool is_finer);
+// smaller blocks if rows are not whole blocks, and at least Q6_K for the output matrix; null if no format fits.
+const BlockFormat* format_of_matrix(const BlockFormat& wanted, int64_t columns, bool is_output);
 
 // Returns the values of `view` as fp32; those of a quantized matrix (TensorView::format) are decoded.
 std::vector<float> values_as_floats(const Checkpoint& checkpoint, const TensorView& view);

@@ -73,12 +73,13 @@ INSTANTIATE_TEST_SUITE_P(Formats, Quantized, ::testing::ValuesIn(block_formats()
 
 const std::vector<int64_t> kAnyRows = {0, 1, 1, 2, 3, 5, 7, 8, 9, 31, 33, 40};
 
-// Random products of so many rows; on the software version of the matrix unit all of them are rounded.
-void compare_products(const BlockFormat& format, bool on_unit, const std::vector<int64_t>& rows = kAnyRows) {
+// Random products of so many rows and columns; on the software version of the matrix unit all of them are rounded.
+void compare_products(const BlockFormat& format, bool on_unit, const std::vector<int64_t>& rows = kAnyRows,
+                      const std::vector<int64_t>& columns = {1, 3, 8, 17, 70}, int64_t cases = kCases / 6) {
   for_each_seed([&](Random& random) {
-    for (int64_t i = 0; i < kCases / 6; ++i) {
+    for (int64_t i = 0; i < cases; ++i) {
       const int64_t m = rows[static_cast<size_t>(random.integer(0, static_cast<int64_t>(rows.size()) - 1))];
-      const int64_t n = random.pick<int64_t>({1, 3, 8, 17, 70});
+      const int64_t n = columns[static_cast<size_t>(random.integer(0, static_cast<int64_t>(columns.size()) - 1))];
       const int64_t k =
           format.values == 32 && random.chance(0.6) ? 32 * random.integer(0, 36) : 256 * random.integer(0, 5);
       const bool rounded = on_unit || random.chance(0.6);
@@ -120,6 +121,11 @@ void compare_products(const BlockFormat& format, bool on_unit, const std::vector
 }
 
 TEST_P(Quantized, LinearAgreesWithItsReference) { compare_products(GetParam(), false); }
+
+// So many columns are shared by threads: a part for each, and pieces.
+TEST_P(Quantized, LinearOfOneRowAndManyColumnsAgreesWithItsReference) {
+  compare_products(GetParam(), false, {1}, {515, 774, 1001}, 4);
+}
 
 // Makes products run on the software version of the matrix unit.
 struct Emulation {

@@ -1,10 +1,10 @@
 // See quantized_row.h.
 //
-// Vectors of 64 bytes hold the halves of four groups of 32 values where that is cheap, so that the products of both halves add up
-// before they are converted and scaled, and the arithmetic on a block's scales and minima is one vector's. What bounds these kernels
-// with weights in the cache is the number of vector instructions: a Zen 4 executes about 1.4 of 64 bytes in a cycle when they are of
-// several kinds. Four parts of the weights are read side by side, as in gemv.cpp, and each step is taken for all four before the
-// next, since the processor looks only so far ahead for instructions that can go on.
+// Vectors of 64 bytes hold values of several blocks where that is cheap, so that products of a block add up before they are converted
+// and scaled, and the arithmetic on scales and minima is one vector's. With weights in the cache, the number of vector instructions
+// bounds these kernels (a Zen 4 executes about 1.5 of 64 bytes in a cycle when they are of several kinds), and that of loads: one of 64
+// bytes that crosses a line takes 1.5 cycles. Four parts of the weights are read side by side, as in gemv.cpp, and each step is taken
+// for all four before the next, since the processor looks only so far ahead for instructions that can go on.
 #include "accelerators/cpu/kernels/quantized_row.h"
 
 #include <algorithm>
@@ -41,7 +41,7 @@ struct BlockRow {
   // [k], of Q8_0 [2 k]: the groups of 32 of a block in the order in which a kernel meets them.
   const int8_t* values = nullptr;
   const float* first = nullptr;   // [k / 256][16]: what the kernel multiplies scales with
-  const float* second = nullptr;  // [k / 256][16]: the same; not of Q4_K and Q5_K
+  const float* second = nullptr;  // [k / 256][16]: the same; of Q4_0 the bits of integers; not of Q4_K and Q5_K
 };
 
 // Adds the sums of four products of bytes each, `u` without a sign.
@@ -49,14 +49,6 @@ HWY_INLINE __m512i add_dots(__m512i sums, __m512i u, __m512i x) {
   // Written out because functions of this instruction set are compiled without VNNI, which not every such processor has.
   asm("vpdpbusd %[x], %[u], %[sums]" : [sums] "+v"(sums) : [u] "v"(u), [x] "v"(x));  // NOLINT(hicpp-no-assembler)
   return sums;
-}
-// Such sums with x of 16 bits, 256 * high + low.
-HWY_INLINE __m512 dot_of_halves(__m512i u, __m512i high, __m512i low) {
-  __m512i sums = _mm512_setzero_si512();
-  asm("vpdpbusd %[high], %[u], %[sums]\n\tvpslld $8, %[sums], %[sums]\n\tvpdpbusd %[low], %[u], %[sums]"  // NOLINT(hicpp-no-assembler)
-      : [sums] "+&v"(sums)
-      : [u] "v"(u), [high] "v"(high), [low] "v"(low));
-  return _mm512_cvtepi32_ps(sums);
 }
 // Adds them, as numbers, times the scale that is number `kScale` of each 128 bits.
 template <int kScale>
@@ -71,20 +63,28 @@ struct BlockValues {
   }
 };
 HWY_INLINE __m512i load64(const uint8_t* p) { return _mm512_loadu_si512(p); }
+// The same, to a register: the compiler repeats other loads as operands, and one that crosses a line takes 1.5 cycles.
+HWY_INLINE __m512i load64_once(const uint8_t* p) {
+  __m512i v = load64(p);
+  asm("" : "+v"(v));  // NOLINT(hicpp-no-assembler)
+  return v;
+}
 HWY_INLINE __m512i two_halves(const uint8_t* p) {
   return _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 HWY_INLINE __m512i low_nibbles(__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
 HWY_INLINE __m512i high_nibbles(__m512i v) { return low_nibbles(_mm512_srli_epi16(v, 4)); }
-HWY_INLINE __m512i indices_of_two(int first, int second) {
-  return _mm512_inserti64x4(_mm512_set1_epi32(first), _mm256_set1_epi32(second), 1);
-}
 // Four times each of the numbers first to first + 3.
 HWY_INLINE __m512i four_times(int first) {
   return _mm512_add_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3), _mm512_set1_epi32(first));
 }
+// Twice each of the numbers 0 to 7.
+HWY_INLINE __m512i twice_each() { return _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7); }
 // Bytes ahead of the loads, for the first and the second level cache.
 constexpr int64_t kNearPrefetch = 1024, kFarPrefetch = 3072;
+// Whether the loops fetch ahead. A Zen 4 fetches streams that last for some time by itself, and then reads 2 to 5% more than with
+// fetches, which it needs where they begin only.
+bool fetches_ahead() { return !cpu_features().fast_bf16_dot; }
 template <int64_t kBytes>
 HWY_INLINE void prefetch_block(const uint8_t* b) {
   AA_UNROLL for (int64_t line = 0; line < kBytes; line += 64) {
@@ -99,7 +99,9 @@ struct RowQ4OrQ5K {
   static constexpr bool kFine = false;
   static constexpr int64_t kNibbles = kFifth ? 48 : 16;  // the byte at which they begin
   // The even groups, which are low nibbles, then the odd ones: of four groups the first halves, then the second ones.
-  static int place(int group, int half) { return group % 2 * 128 + half * 64 + group / 2 * 16; }
+  static int place(int group, int quarter) {
+    return group % 2 * 128 + quarter / 2 * 64 + group / 2 * 16 + quarter % 2 * 8;
+  }
   // In each 128 bits: the scales of two groups, then their minima.
   static void put_factors(float* first, float* /*second*/, int group, float scale, const int32_t* sums) {
     float* at = first + group / 2 * 4 + group % 2;
@@ -181,53 +183,122 @@ struct RowQ4OrQ5K {
   }
 };
 
-// Eight blocks of 32 values are taken as one.
+// Eight blocks of 32 values are taken as one. A vector holds eight bytes of each, so that all of their products add up in two lanes
+// for a block before they are converted and scaled.
 struct RowQ4_0 {
   static constexpr int64_t kBytes = 8 * 18;
   static constexpr bool kFine = false;
-  static int place(int group, int half) { return group / 4 * 128 + half * 64 + group % 4 * 16; }
+  // The low nibbles of the first eight bytes of each block, then of the last eight, then the high nibbles of both.
+  static int place(int group, int quarter) { return quarter * 64 + group * 8; }
   static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
     first[group] = scale;
-    second[group] = -8 * scale * static_cast<float>(sums[0] + sums[1]);
+    first[group + 8] = 0;
+    // Where the sums begin: they are 16 times as large while they are those of high nibbles.
+    const int32_t starts[2] = {-8 * 16 * (sums[0] + sums[1]), 0};
+    std::memcpy(second + 2 * group, starts, sizeof starts);
+  }
+
+  template <int kStreams>
+  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
+    const __m256 factors = _mm256_loadu_ps(x.first + 16 * block);  // scales of x
+    const __m512i starts = _mm512_loadu_si512(x.second + 16 * block);
+    const BlockValues values(x.values + kBlock * block);
+    // Every ninth half is a scale; the eight after it are 32 values. The first source has the halves of four blocks from the first
+    // one or the fifth one on, the second source those of the other four.
+    const __m512i each_ninth = _mm512_zextsi128_si512(_mm_setr_epi16(0, 9, 18, 27, 32, 41, 50, 59));
+    alignas(64) int16_t places[32];
+    AA_UNROLL for (int i = 0; i < 32; ++i) places[i] = static_cast<int16_t>(i / 16 * 32 + i / 4 % 4 * 9 + 1 + i % 4);
+    const __m512i four_of_nine = _mm512_load_si512(places);
+    const __m512i low = _mm512_set1_epi8(15), high = _mm512_set1_epi8(static_cast<char>(0xf0));
+    __m512 scales[kStreams];
+    __m512i first[kStreams], second[kStreams], sums[kStreams];
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      const __m512i front = load64_once(b[s]), back = load64_once(b[s] + 72);
+      const __m512i halves = _mm512_permutex2var_epi16(front, each_ninth, back);
+      const __m256 d = _mm256_mul_ps(_mm256_cvtph_ps(_mm512_castsi512_si128(halves)), factors);
+      scales[s] = _mm512_permutexvar_ps(twice_each(), _mm512_castps256_ps512(d));
+      first[s] = _mm512_permutex2var_epi16(front, four_of_nine, back);
+    }
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      second[s] = _mm512_permutex2var_epi16(load64(b[s] + 8), four_of_nine, load64(b[s] + 80));
+    }
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) sums[s] =
+        add_dots(starts, _mm512_and_si512(first[s], high), values.v[2]);
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      sums[s] = _mm512_srai_epi32(add_dots(sums[s], _mm512_and_si512(second[s], high), values.v[3]), 4);
+    }
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) sums[s] =
+        add_dots(sums[s], _mm512_and_si512(first[s], low), values.v[0]);
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      sums[s] = add_dots(sums[s], _mm512_and_si512(second[s], low), values.v[1]);
+    }
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      total[s] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[s]), scales[s], total[s]);
+    }
+  }
+};
+
+// The same for Q8_0, with 16 values of four blocks in a vector. x has 16 bits, since rounding it to 8 would be most of the error: the
+// high bytes of a block's values, then the low ones.
+struct RowQ8_0 {
+  static constexpr int64_t kBytes = 8 * 34;
+  static constexpr bool kFine = true;
+  // Of four groups the first halves, then the second ones, but those of the second group the other way round.
+  static int place(int group, int quarter) {
+    const int vector = group % 4 == 1 ? 1 - quarter / 2 : quarter / 2;
+    return group / 4 * 128 + vector * 64 + group % 4 * 16 + quarter % 2 * 8;
+  }
+  static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
+    first[group] = scale;
+    second[group] = -128 * scale * static_cast<float>(sums[0] + sums[1]);
     first[group + 8] = second[group + 8] = 0;
   }
 
-  // The places of the values of four blocks, from `block` on, in two vectors of halves that begin at those halves of the
-  // eight blocks.
-  static HWY_INLINE __m512i places_of_values(int block, int first_vector, int second_vector) {
+  // Eight neighbouring halves from each of these.
+  static HWY_INLINE __m512i eights(int a, int b, int c, int d) {
+    const int from[4] = {a, b, c, d};
     alignas(64) int16_t places[32];
-    AA_UNROLL for (int i = 0; i < 32; ++i) {
-      const int half = 9 * (block + i / 8) + 1 + i % 8;
-      places[i] = static_cast<int16_t>(half < first_vector + 32 ? half - first_vector : 32 + half - second_vector);
-    }
+    AA_UNROLL for (int i = 0; i < 32; ++i) places[i] = static_cast<int16_t>(from[i / 8] + i % 8);
     return _mm512_load_si512(places);
   }
 
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
     const __m256 factors = _mm256_loadu_ps(x.first + 16 * block);   // scales of x
-    const __m512 offsets = _mm512_loadu_ps(x.second + 16 * block);  // -8 * sums of its groups
-    const BlockValues values(x.values + kBlock * block);
-    // Every ninth half is a scale; the eight after it are 32 values.
-    const __m512i each_ninth = _mm512_zextsi128_si512(_mm_setr_epi16(0, 9, 18, 27, 36, 45, 54, 63));
-    const __m512i nibbles[2] = {places_of_values(0, 0, 32), places_of_values(4, 32, 40)};
+    const __m256 offsets = _mm256_loadu_ps(x.second + 16 * block);  // -128 * sums of its groups
+    const BlockValues upper(x.values + 2 * kBlock * block), lower(x.values + 2 * kBlock * block + kBlock);
+    // Four blocks have 68 halves, of which every seventeenth is a scale: three loads hold the halves 0 to 31, 32 to 63 and 36 to
+    // 67. The first with the second has 16 values of each block, the first with the third the others.
+    const __m512i scales_of_four = _mm512_zextsi128_si512(_mm_setr_epi16(0, 17, 34, 51, 0, 17, 34, 51));
+    const __m512i of_second = eights(1, 26, 35, 52), of_third = eights(9, 18, 43 - 4, 60 - 4);
+    const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
     __m512 scales[kStreams];
-    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      const __m512i halves = _mm512_permutex2var_epi16(load64(b[s]), each_ninth, load64(b[s] + 64));
-      const __m256 d = _mm256_cvtph_ps(_mm512_castsi512_si128(halves));
-      scales[s] = _mm512_zextps256_ps512(_mm256_mul_ps(d, factors));
-      total[s] = _mm512_fmadd_ps(_mm512_zextps256_ps512(d), offsets, total[s]);
-    }
+    __m128i d[kStreams];
     AA_UNROLL for (int half = 0; half < 2; ++half) {
-      __m512i q[kStreams], sums[kStreams];
+      __m512i first[kStreams], second[kStreams], sums[kStreams];
       AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-        q[s] = _mm512_permutex2var_epi16(load64(b[s] + 64 * half), nibbles[half], load64(b[s] + 64 + 16 * half));
+        const uint8_t* four = b[s] + kBytes / 2 * half;
+        const __m512i front = load64_once(four), middle = load64_once(four + 64);
+        const __m128i halves = _mm512_castsi512_si128(_mm512_permutex2var_epi16(front, scales_of_four, middle));
+        d[s] = half == 0 ? halves : _mm_unpacklo_epi64(d[s], halves);
+        // Plus 128
+        first[s] = _mm512_xor_si512(_mm512_permutex2var_epi16(front, of_second, middle), sign);
+        second[s] = _mm512_xor_si512(_mm512_permutex2var_epi16(front, of_third, load64(four + 72)), sign);
       }
       AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-        sums[s] = add_dots(_mm512_setzero_si512(), low_nibbles(q[s]), values.v[2 * half]);
+        sums[s] = add_dots(_mm512_setzero_si512(), first[s], upper.v[2 * half]);
       }
       AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-        sums[s] = add_dots(sums[s], high_nibbles(q[s]), values.v[2 * half + 1]);
+        sums[s] = _mm512_slli_epi32(add_dots(sums[s], second[s], upper.v[2 * half + 1]), 8);
+      }
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) sums[s] = add_dots(sums[s], first[s], lower.v[2 * half]);
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) sums[s] = add_dots(sums[s], second[s], lower.v[2 * half + 1]);
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+        const __m256 of_weights = _mm256_cvtph_ps(d[s]);
+        if (half == 1) {
+          total[s] = _mm512_fmadd_ps(_mm512_zextps256_ps512(of_weights), _mm512_zextps256_ps512(offsets), total[s]);
+        }
+        scales[s] = _mm512_castps256_ps512(_mm256_mul_ps(of_weights, factors));
       }
       AA_UNROLL for (int s = 0; s < kStreams; ++s) {
         const __m512 of_blocks = _mm512_permutexvar_ps(four_times(4 * half), scales[s]);
@@ -237,50 +308,10 @@ struct RowQ4_0 {
   }
 };
 
-// The same for Q8_0. x has 16 bits, since rounding it to 8 would be most of the error: the high bytes of a block's values, then
-// the low ones.
-struct RowQ8_0 {
-  static constexpr int64_t kBytes = 8 * 34;
-  static constexpr bool kFine = true;
-  static int place(int group, int half) { return group * 32 + half * 16; }
-  static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
-    first[group] = scale;
-    second[group] = -128 * scale * static_cast<float>(sums[0] + sums[1]);
-    first[group + 8] = second[group + 8] = 0;
-  }
-
-  template <int kStreams>
-  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
-    const __m512 factors = _mm512_loadu_ps(x.first + 16 * block);   // scales of x
-    const __m512 offsets = _mm512_loadu_ps(x.second + 16 * block);  // -128 * sums of its groups
-    const BlockValues high(x.values + 2 * kBlock * block), low(x.values + 2 * kBlock * block + kBlock);
-    // Every seventeenth half is a scale: two in each 64 bytes, of which two are taken together.
-    const __m512i scales_of_four = _mm512_zextsi128_si512(_mm_setr_epi16(0, 17, 34, 51, 0, 0, 0, 0));
-    const __m512i scales_of_next = _mm512_zextsi128_si512(_mm_setr_epi16(4, 21, 38, 55, 0, 0, 0, 0));
-    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      const __m512i four = _mm512_permutex2var_epi16(load64(b[s]), scales_of_four, load64(b[s] + 64));
-      const __m512i next = _mm512_permutex2var_epi16(load64(b[s] + 128), scales_of_next, load64(b[s] + 192));
-      const __m128i halves = _mm_unpacklo_epi64(_mm512_castsi512_si128(four), _mm512_castsi512_si128(next));
-      const __m512 d = _mm512_zextps256_ps512(_mm256_cvtph_ps(halves));
-      const __m512 scales = _mm512_mul_ps(d, factors);
-      total[s] = _mm512_fmadd_ps(d, offsets, total[s]);
-      AA_UNROLL for (int pair = 0; pair < 4; ++pair) {
-        const auto* q = reinterpret_cast<const __m256i*>(b[s] + 68 * pair + 2);
-        const auto* following = reinterpret_cast<const __m256i*>(b[s] + 68 * pair + 36);
-        const __m512i both =
-            _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256(q)), _mm256_loadu_si256(following), 1);
-        const __m512i u = _mm512_xor_si512(both, _mm512_set1_epi8(static_cast<char>(0x80)));  // plus 128
-        const __m512 of_groups = _mm512_permutexvar_ps(indices_of_two(2 * pair, 2 * pair + 1), scales);
-        total[s] = _mm512_fmadd_ps(dot_of_halves(u, high.v[pair], low.v[pair]), of_groups, total[s]);
-      }
-    }
-  }
-};
-
 struct RowQ6K {
   static constexpr int64_t kBytes = 210;
   static constexpr bool kFine = false;
-  static int place(int group, int half) { return group * 32 + half * 16; }
+  static int place(int group, int quarter) { return group * 32 + quarter * 8; }
   static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
     for (int half = 0; half < 2; ++half) {  // scales of the weights are of 16 values
       const int at = place_of_scale(2 * group + half);
@@ -336,6 +367,7 @@ struct RowQ6K {
 // out[s * rows + r] = row s * rows + r of the weights times x, for r < rows, s < kStreams.
 template <class Format, int kStreams>
 void multiply_streams(const uint8_t* w, int64_t w_stride, int64_t rows, const BlockRow& x, int64_t blocks, float* out) {
+  const bool ahead = fetches_ahead();
   prefetch_starts<kStreams>(w, rows * w_stride, kNearPrefetch, kFarPrefetch);
   for (int64_t r = 0; r < rows; ++r) {
     const uint8_t* b[kStreams];
@@ -345,7 +377,9 @@ void multiply_streams(const uint8_t* w, int64_t w_stride, int64_t rows, const Bl
       total[s] = _mm512_setzero_ps();
     }
     for (int64_t i = 0; i < blocks; ++i) {
-      AA_UNROLL for (int s = 0; s < kStreams; ++s) prefetch_block<Format::kBytes>(b[s]);
+      if (ahead) {
+        AA_UNROLL for (int s = 0; s < kStreams; ++s) prefetch_block<Format::kBytes>(b[s]);
+      }
       Format::template add<kStreams>(b, x, i, total);
       AA_UNROLL for (int s = 0; s < kStreams; ++s) b[s] += Format::kBytes;
     }
@@ -375,6 +409,14 @@ constexpr int64_t value_bytes() {
   return Format::kFine ? 2 * kBlock : kBlock;
 }
 
+// Puts 16 values of a group, as bytes, to their places among those of a block.
+template <class Format>
+HWY_INLINE void store_half(__m512i q, int group, int half, int8_t* to) {
+  const __m128i bytes = _mm512_cvtepi32_epi8(q);
+  _mm_storeu_si64(to + Format::place(group, 2 * half), bytes);
+  _mm_storeu_si64(to + Format::place(group, 2 * half + 1), _mm_unpackhi_epi64(bytes, bytes));
+}
+
 // Rounds x to 8 bits, or 16 for `kFine` ones, in groups of 32 values. One with a NaN or an infinity gets a NaN as its scale, which every sum with it
 // then is.
 template <class Format>
@@ -393,14 +435,13 @@ void round_row_for(const float* x, int64_t k, int8_t* values, float* first, floa
       if (!finite) q[0] = q[1] = _mm512_setzero_si512();
       const int32_t sums[2] = {_mm512_reduce_add_epi32(q[0]), _mm512_reduce_add_epi32(q[1])};
       for (int half = 0; half < 2; ++half) {
-        int8_t* to = values + block * value_bytes<Format>() + Format::place(group, half);
+        int8_t* to = values + block * value_bytes<Format>();
         if constexpr (Format::kFine) {
           const __m512i upper = _mm512_srai_epi32(_mm512_add_epi32(q[half], _mm512_set1_epi32(128)), 8);
-          const __m512i lower = _mm512_sub_epi32(q[half], _mm512_slli_epi32(upper, 8));
-          _mm_storeu_si128(reinterpret_cast<__m128i*>(to + kBlock), _mm512_cvtepi32_epi8(lower));
+          store_half<Format>(_mm512_sub_epi32(q[half], _mm512_slli_epi32(upper, 8)), group, half, to + kBlock);
           q[half] = upper;
         }
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm512_cvtepi32_epi8(q[half]));
+        store_half<Format>(q[half], group, half, to);
       }
       Format::put_factors(first, second, group, scale, sums);
     }
@@ -450,18 +491,27 @@ void multiply_row_span(const QuantizedProduct& product, const void* x, int64_t b
   finish_row(product.args, product.args.parts[0], 0, begin, n, products, nullptr);
 }
 
-// Shares pieces of the weights among the threads. Shares of their own, as in gemv.cpp, were 5 to 15%
-// slower for Q6_K and no faster for others (two cores of a Zen 4).
+// The rows that a thread takes first, of n, when `threads` share them: four odd streams, three quarters of the rows in all.
+int64_t rows_of_own_part(int64_t n, int64_t threads) {
+  const int64_t of_stream = n * 3 / 4 / threads / 4;
+  return of_stream < 2 ? 0 : 4 * ((of_stream - 1) | 1);
+}
+
+// Each thread has one large part of the weights, since beginning elsewhere costs about a microsecond in which little is read; the
+// rest is shared in pieces, so that the threads end together.
 void multiply_row_alone_or_shared(const QuantizedProduct& product, bool alone) {
   const BlockRow x = round_one_row(product);
   const int64_t n = product.args.parts[0].n;
   const int64_t row_bytes = product.args.k / product.format->values * product.format->bytes;
-  const int64_t piece = rows_of_piece(n, row_bytes, WorkerPool::instance().size());
-  if (alone || n <= piece) return multiply_row_span(product, &x, 0, n);
-  std::atomic<int64_t> next{0};
-  WorkerPool::instance().run([&](int /*index*/, int /*count*/) {
-    for (int64_t begin = next.fetch_add(piece); begin < n; begin = next.fetch_add(piece)) {
-      multiply_row_span(product, &x, begin, std::min(piece, n - begin));
+  if (alone || n <= rows_of_piece(n, row_bytes, WorkerPool::instance().size()))
+    return multiply_row_span(product, &x, 0, n);
+  std::atomic<int64_t> taken{0};
+  WorkerPool::instance().run([&](int index, int count) {
+    const int64_t own = rows_of_own_part(n, count), rest = n - own * count;
+    const int64_t piece = std::max<int64_t>((rest / (2 * count) + 3) / 4 * 4, 8);
+    if (own > 0) multiply_row_span(product, &x, own * index, own);
+    for (int64_t at = taken.fetch_add(piece); at < rest; at = taken.fetch_add(piece)) {
+      multiply_row_span(product, &x, own * count + at, std::min(piece, rest - at));
     }
   });
 }

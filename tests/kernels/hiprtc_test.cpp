@@ -55,10 +55,10 @@ TEST_P(HiprtcTest, CompilesForBothSizesOfWaves) {
     EXPECT_EQ(source.find(own), std::string::npos) << GetParam() << " has code for an architecture: " << own;
   }
   // All types for one architecture with waves of 64 items, one for one with waves of 32. What the optimizer could refuse does not
-  // depend on types, so that it works on the first choice only.
+  // depend on types, nor on the size of waves, so that it works on the first of all choices only.
+  std::string level = "-O3";
   for (const Architecture& architecture : {gfx90a, gfx1030}) {
     const std::string wave = std::to_string(architecture.wave);
-    std::string level = "-O3";
     for (std::vector<std::string> options : type_options(read_text(file))) {
       options.insert(options.begin(), {std::string("--offload-arch=") + architecture.name, "-DAA_GROUP_SIZE=256",
                                        "-DAA_LANES=" + wave, "-DAA_SUBGROUP=" + wave, "-DAA_ITEMS=256",

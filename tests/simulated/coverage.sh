@@ -6,7 +6,7 @@
 run || fail "the story: $(cat "$folder/err")"
 cp "$report" "$folder/story.json"
 rm -f "$report"
-${in_one_process:+env SIM_STRICT=abort} env SIM_DEVICES=2 "$anyaccel" conformance --in-process --accelerator "$accelerator" \
+${in_one_process:+env SIM_STRICT=abort} env SIM_DEVICES=2 SIM_MEMORY=64m "$anyaccel" conformance --in-process --accelerator "$accelerator" \
   ${left_out:+--filter "$left_out"} >"$folder/out" 2>&1
 code=$?
 [ -z "$in_one_process" ] || [ $code = 0 ] || fail "the conformance suite: exit code $code: $(grep -A3 "^  fail " "$folder/out")"

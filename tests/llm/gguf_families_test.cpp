@@ -91,7 +91,7 @@ class CaseFile {
         const bool is_matrix = of_layers && shape.size() > 1 && name.ends_with(".weight") &&
                                name.find("gate_inp") == std::string::npos && shape.back() % 32 == 0;
         if (quantizes && is_matrix) {
-          const BlockFormat& format = quantized_type("q8_0");
+          const BlockFormat& format = *type_to_write("q8_0").format;
           std::vector<std::byte> blocks(values.size() / 32 * 34);
           quantize_rows({format, {}, {}}, values, blocks, name);
           out.add_tensor(with_layer(name, layer), shape, format.number,

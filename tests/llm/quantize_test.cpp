@@ -10,15 +10,18 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/llm/perplexity.h"
 #include "anyaccel/llm/session.h"
 #include "anyaccel/llm/tokenizer.h"
 #include "base/block_encode.h"
+#include "llm/checkpoint/gguf.h"
 #include "llm/checkpoint/gguf_file_writer.h"
 #include "llm/gguf_writer.h"
 #include "llm/model_fixtures.h"
+#include "llm/quantize/quantize_rows.h"
 #include "llm/quantizing.h"
 #include "llm/test_directory.h"
 
@@ -122,7 +125,7 @@ TEST(Quantize, FilesHoldTheModelsOfDirectories) {
     const ReferenceModel reference = load_reference_model(name);
     const std::string in = with_tokenizer(dir, name).string();
     const std::vector<int32_t>& ids = reference.run.prompt_ids;
-    for (const char* type : {"q8_0", "Q4_1"}) {
+    for (const char* type : {"q8_0", "Q4_1", "q4_k_m"}) {
       const std::string out = (dir.path() / "out.gguf").string();
       const QuantizeResult result = quantize_with_progress(in, out, type);
       EXPECT_LT(result.bytes_after, result.bytes_before) << name;
@@ -182,6 +185,36 @@ TEST(Quantize, DirectoriesHoldTheModelsOfDirectories) {
   }
 }
 
+TEST(Quantize, MixturesAreFilesOfTwoFormats) {
+  const TestDirectory dir;
+  const std::string in = with_tokenizer(dir, "llama_gqa").string();
+  const std::string out = (dir.path() / "mixed.gguf").string();
+  EXPECT_EQ(quantize_with_progress(in, out, "Q4_K_M").type, "Q4_K_M");
+  const auto file = open_gguf(out);
+  EXPECT_EQ(file->metadata().whole("general.file_type", 0, 100), 15);
+  // Rows are shorter than the blocks of 256: Q5_0 stands for Q4_K and Q8_0 for Q6_K.
+  for (const auto& [tensor, type] : {std::pair{"output", AA_BLOCK_Q8_0},
+                                     {"token_embd", AA_BLOCK_Q5_0},
+                                     {"blk.1.attn_v", AA_BLOCK_Q5_0},
+                                     {"blk.1.ffn_down", AA_BLOCK_Q5_0},
+                                     {"blk.2.attn_q", AA_BLOCK_Q5_0},
+                                     {"blk.2.attn_v", AA_BLOCK_Q8_0},
+                                     {"blk.2.ffn_down", AA_BLOCK_Q8_0},
+                                     {"blk.2.ffn_up", AA_BLOCK_Q5_0}}) {
+    size_t part = 0;
+    const GgufTensor* found = file->find(std::string(tensor) + ".weight", &part);
+    ASSERT_NE(found, nullptr) << tensor;
+    EXPECT_EQ(found->type, static_cast<uint32_t>(type)) << tensor;
+  }
+  const ReferenceModel reference = load_reference_model("llama_gqa");
+  LoadOptions exact;
+  exact.activations = Activations::F32;
+  EXPECT_LE(relative_error(reference.prompt_logits, logits_of(out, reference.run.prompt_ids, exact)), 0.2);
+  QuantizeOptions options;
+  options.type = "q4_k_m";
+  EXPECT_THROW(quantize_model(in, (dir.path() / "directory").string(), options), InvalidArgument);
+}
+
 TEST(Quantize, AFileInGgufIsQuantizedAsItsDirectory) {
   const TestDirectory dir;
   const std::string in = with_tokenizer(dir, "llama_gqa").string();
@@ -195,6 +228,30 @@ TEST(Quantize, AFileInGgufIsQuantizedAsItsDirectory) {
   const std::vector<int32_t> ids = load_reference_model("llama_gqa").run.prompt_ids;
   EXPECT_EQ(logits_of(of_directory, ids, {}), logits_of(of_file, ids, {}));
   EXPECT_EQ(Tokenizer::load(of_file)->encode("a b c"), Tokenizer::load(file)->encode("a b c"));
+}
+
+// llama.cpp (0.3.36 of its Python package) gives a Llama of 22 layers 21 matrices in Q6_K: these, and the output.
+TEST(Quantize, MixturesAreThoseOfLlamaCpp) {
+  ModelConfig config;
+  config.num_hidden_layers = 22;
+  config.hidden_size = 2048;
+  config.num_attention_heads = 32;
+  config.num_key_value_heads = 4;
+  config.head_dim = 64;
+  config.intermediate_size = 5632;
+  config.vocab_size = 32000;
+  const std::set<int64_t> finer = {0, 1, 4, 7, 10, 13, 16, 19, 20, 21};
+  for (const auto& [name, most] : {std::pair("q4_k_m", "Q4_K"), std::pair("Q5_K_M", "Q5_K")}) {
+    const FileType type = type_to_write(name);
+    EXPECT_TRUE(type.mixed);
+    for (const TensorSlot& slot : decoder_tensors(config)) {
+      if (slot.kind != TensorKind::Matrix) continue;
+      const bool matters = slot.layer_member == &LayerWeights::v || slot.layer_member == &LayerWeights::down;
+      const std::string_view expected = slot.is_lm_head() || (matters && finer.contains(slot.layer)) ? "Q6_K" : most;
+      EXPECT_EQ(format_of_matrix(*type.format, type.mixed, slot, slot.shape[1], config)->name, expected) << slot.name;
+    }
+  }
+  EXPECT_EQ(type_to_load("q4_k_m").format->name, "Q4_K");
 }
 
 TEST(Quantize, WhatCannotBeQuantizedIsRefusedAndLeavesNoFile) {

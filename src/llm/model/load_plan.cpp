@@ -140,8 +140,7 @@ const BlockFormat* LoadPlan::format_asked_for(const TensorView& view, const Tens
     const bool fits = slot.layer >= 0 && slot.shape[1] % wanted_.format->values == 0;
     return fits ? wanted_.format : nullptr;
   }
-  const bool is_output = slot.is_lm_head() || (slot.is_embedding() && model_.config().tie_word_embeddings);
-  return format_of_matrix(*wanted_.format, slot.shape[1], is_output);
+  return format_of_matrix(*wanted_.format, wanted_.mixed, slot, slot.shape[1], model_.config());
 }
 
 const BlockFormat* LoadPlan::format_to_make(const TensorView& view, const TensorSlot& slot) const {

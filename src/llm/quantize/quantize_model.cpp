@@ -28,6 +28,7 @@ constexpr uint32_t type_f32 = 0, type_f16 = 1, type_bf16 = 30;
 // Returns general.file_type, which tells people the format of most matrices in the file.
 int64_t file_type(const FileType& type) {
   if (type.format == nullptr) return type.dtype == DType::F32 ? 0 : type.dtype == DType::F16 ? 1 : 32;
+  if (type.mixed) return type.format->name == "Q4_K" ? 15 : 17;
   constexpr std::array<std::pair<std::string_view, int>, 13> types = {{{"Q4_0", 2},
                                                                        {"Q4_1", 3},
                                                                        {"Q8_0", 7},
@@ -177,7 +178,7 @@ class ModelQuantizer {
   }
 
   Part part_of(const TensorSlot& from, const TensorSlot& to) const {
-    Part part{&from, &to, {nullptr, DType::F32}, 0, 0};
+    Part part{&from, &to, {.dtype = DType::F32}, 0, 0};
     const TensorView view = files_.at(from);
     part.bytes = from.is_gathered() && !from.part && view.packed == nullptr
                      ? static_cast<uint64_t>(from.shape.numel()) * dtype_size(view.dtype)
@@ -191,8 +192,7 @@ class ModelQuantizer {
     if (to.kind != TensorKind::Matrix || to.is_of_router()) return part;
     part.type = wanted_;
     if (wanted_.format == nullptr) return part;
-    const bool is_output = to.is_lm_head() || (config_.tie_word_embeddings && to.is_embedding());
-    part.type.format = format_of_matrix(*wanted_.format, to.file_shape().dims().back(), is_output);
+    part.type.format = format_of_matrix(*wanted_.format, wanted_.mixed, to, to.file_shape().dims().back(), config_);
     if (part.type.format == nullptr) part.type.dtype = view.dtype == DType::BF16 ? DType::BF16 : DType::F16;
     const bool keeps_numbers = view.packed != nullptr && !to.part && view.packed->block_format() == part.type.format;
     if (view.format != nullptr || (view.packed != nullptr && !keeps_numbers)) {

@@ -31,6 +31,42 @@ const BlockFormat& with_small_blocks(const BlockFormat& format) {
 
 double bits(const BlockFormat& format) { return 8.0 * format.bytes / format.values; }
 
+struct Mixture {
+  std::string_view name;
+  std::string_view most;       // format of most matrices
+  std::string_view fused_qkv;  // of queries, keys and values in one tensor
+};
+constexpr std::array<Mixture, 2> mixtures = {{{"q4_k_m", "Q4_K", "Q5_K"}, {"q5_k_m", "Q5_K", "Q6_K"}}};
+
+std::string lower_case(std::string name) {
+  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return name;
+}
+
+// Returns the block format, or mixture of them, of that name; no format for another text.
+MatrixType block_type(const std::string& name) {
+  const auto mixture = std::ranges::find(mixtures, lower_case(name), &Mixture::name);
+  if (mixture != mixtures.end()) return {.format = &format_called(mixture->most), .mixed = true};
+  const BlockFormat* format = find_block_format(std::string_view(name));
+  return {.format = format != nullptr && can_encode(*format) ? format : nullptr};
+}
+
+// Returns the format that a mixture around `most` gives the matrix. The rules are those of llama.cpp (llama-quant.cpp) for
+// models without experts: values and down projections have Q6_K in the first and last eighth of the layers and in every third
+// of the others.
+const BlockFormat& format_in_mixture(const BlockFormat& most, const TensorSlot& slot, int64_t layers) {
+  const auto member = slot.layer_member;
+  const bool is_values = member == &LayerWeights::v;
+  if ((member == &LayerWeights::q || member == &LayerWeights::k || is_values) && slot.source &&
+      slot.source->shape[0] != slot.shape[0]) {
+    return format_called(std::ranges::find(mixtures, most.name, &Mixture::most)->fused_qkv);
+  }
+  const bool is_down = member == &LayerWeights::down || slot.expert_member == &ExpertWeights::down;
+  const int64_t eighth = layers / 8, i = slot.layer;
+  const bool is_finer = i < eighth || i >= 7 * layers / 8 || (i - eighth) % 3 == 2;
+  return (is_values || is_down) && is_finer ? format_called("Q6_K") : most;
+}
+
 }  // namespace
 
 std::string quantized_types() {
@@ -38,8 +74,9 @@ std::string quantized_types() {
   for (const BlockFormat& format : block_formats()) {
     if (!can_encode(format)) continue;
     names += names.empty() ? "" : ", ";
-    for (const char c : format.name) names += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    names += lower_case(std::string(format.name));
   }
+  for (const Mixture& mixture : mixtures) names += ", " + std::string(mixture.name);
   return names;
 }
 
@@ -50,32 +87,29 @@ std::string file_types() { return "f32, f16, bf16, " + quantized_types(); }
 FileType type_to_write(const std::string& name) {
   constexpr std::array<std::pair<std::string_view, DType>, 3> plain = {
       {{"f32", DType::F32}, {"f16", DType::F16}, {"bf16", DType::BF16}}};
-  std::string lower = name;
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string lower = lower_case(name);
   for (const auto& [known, dtype] : plain) {
-    if (lower == known) return {nullptr, dtype};
+    if (lower == known) return {.dtype = dtype};
   }
-  const BlockFormat* format = find_block_format(std::string_view(name));
-  if (format != nullptr && can_encode(*format)) return {format, DType::None};
+  const MatrixType type = block_type(name);
+  if (type.format != nullptr) return {.format = type.format, .mixed = type.mixed};
   throw InvalidArgument("quantize: the type is " + quote_text(name) + "; expected one of " + file_types());
 }
 
-const BlockFormat& quantized_type(const std::string& name) {
-  const BlockFormat* format = find_block_format(std::string_view(name));
-  if (format != nullptr && can_encode(*format)) return *format;
-  throw InvalidArgument("quantize: the type is " + quote_text(name) + "; expected one of " + quantized_types());
-}
-
 MatrixType type_to_load(const std::string& name) {
-  if (const BlockFormat* format = whole_number_format(name)) return {format, true};
-  const BlockFormat* format = find_block_format(std::string_view(name));
-  if (format != nullptr && can_encode(*format)) return {format, false};
+  if (const BlockFormat* format = whole_number_format(name)) return {.format = format, .whole_numbers = true};
+  const MatrixType type = block_type(name);
+  if (type.format != nullptr) return type;
   throw InvalidArgument("quantize: the type is " + quote_text(name) + "; expected one of " + load_types());
 }
 
-const BlockFormat* format_of_matrix(const BlockFormat& wanted, int64_t columns, bool is_output) {
+const BlockFormat* format_of_matrix(const BlockFormat& wanted, bool mixed, const TensorSlot& slot, int64_t columns,
+                                    const ModelConfig& config) {
   const BlockFormat& finer = format_called("Q6_K");
-  const BlockFormat* format = is_output && bits(wanted) < bits(finer) ? &finer : &wanted;
+  const bool is_output = slot.is_lm_head() || (config.tie_word_embeddings && slot.is_embedding());
+  const BlockFormat* format = is_output && bits(wanted) < bits(finer) ? &finer
+                              : mixed ? &format_in_mixture(wanted, slot, config.num_hidden_layers)
+                                      : &wanted;
   if (columns % format->values != 0) format = &with_small_blocks(*format);
   return columns % format->values == 0 ? format : nullptr;
 }

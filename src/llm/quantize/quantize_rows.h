@@ -13,12 +13,11 @@
 
 namespace anyaccel::llm {
 
-// Returns the format of that name. InvalidArgument for one that encode_blocks() cannot write, naming those it can.
-const BlockFormat& quantized_type(const std::string& name);
-
 // The type to which the matrices of a model are quantized.
 struct MatrixType {
   const BlockFormat* format = nullptr;
+  // Of "q4_k_m" and "q5_k_m": the matrices whose errors matter most get more bits, as in files of these names by llama.cpp.
+  bool mixed = false;
   // Of "int8" and "int4": the matrices of layers become whole numbers, as in a directory that quantize_model() writes
   // (whole_numbers.h), and all others stay as they are.
   bool whole_numbers = false;
@@ -28,6 +27,7 @@ struct MatrixType {
 // an unknown one, naming those that there are.
 struct FileType {
   const BlockFormat* format = nullptr;
+  bool mixed = false;         // as above
   DType dtype = DType::None;  // if there is no format
 };
 FileType type_to_write(const std::string& name);
@@ -35,9 +35,11 @@ FileType type_to_write(const std::string& name);
 // Returns the type for LoadOptions::quantize. InvalidArgument for an unknown one, naming those that there are.
 MatrixType type_to_load(const std::string& name);
 
-// Returns the format for a matrix with rows of `columns` values when `wanted` was requested: that one, a finer one with
-// smaller blocks if rows are not whole blocks, and at least Q6_K for the output matrix; null if no format fits.
-const BlockFormat* format_of_matrix(const BlockFormat& wanted, int64_t columns, bool is_output);
+// Returns the format for the matrix of a slot, with rows of `columns` values, when `wanted` was requested: that one, a finer
+// one with smaller blocks if rows are not whole blocks, at least Q6_K for the output matrix, and more bits for some matrices of a
+// mixed type; null if no format fits. The slots of one tensor of a file get the same one.
+const BlockFormat* format_of_matrix(const BlockFormat& wanted, bool mixed, const TensorSlot& slot, int64_t columns,
+                                    const ModelConfig& config);
 
 // Returns the values of `view` as fp32; those of a quantized matrix (TensorView::format) are decoded.
 std::vector<float> values_as_floats(const Checkpoint& checkpoint, const TensorView& view);

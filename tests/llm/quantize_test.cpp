@@ -209,7 +209,7 @@ TEST(Quantize, MixturesAreFilesOfTwoFormats) {
   const ReferenceModel reference = load_reference_model("llama_gqa");
   LoadOptions exact;
   exact.activations = Activations::F32;
-  EXPECT_LE(relative_error(reference.prompt_logits, logits_of(out, reference.run.prompt_ids, exact)), 0.2);
+  EXPECT_LE(relative_error(reference.prompt_logits, logits_of(out, reference.run.prompt_ids, exact)), 0.3);
   QuantizeOptions options;
   options.type = "q4_k_m";
   EXPECT_THROW(quantize_model(in, (dir.path() / "directory").string(), options), InvalidArgument);

@@ -53,7 +53,8 @@ void run_attention(const char* op, const aa_op_call& op_call, bool by_row) {
                            params.window, &t[6],
                            &t[7]};
   // The forms by row need the arithmetic of longer tiles for a token too.
-  const Kernels kernels = {!by_row && takes_attention_token(call), isa() == Isa::Amx && fits_attention_matrix(call)};
+  const Kernels kernels = {!by_row && takes_attention_token(call),
+                           has_attention_matrix() && fits_attention_matrix(call)};
   AttentionPlan plan(call, by_row, kernels.by_matrix ? matrix_tile_rows(call) : kTileRows);
   constexpr int64_t kParallelWork = 16384;
   if (plan.tile_count > 1 && plan.work > kParallelWork) {

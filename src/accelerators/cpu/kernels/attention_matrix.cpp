@@ -8,6 +8,8 @@
 // The groups of a block go through three steps, scores, weights and sums, as through a pipeline: while the vector units compute one
 // group's weights, the matrix unit multiplies for its neighbours.
 //
+// Without the unit, dot products of bf16 pairs do the same where they are fast (AMD), one step after the other.
+//
 // Weights of a row are relative to a maximum that follows the true one at a distance of at most 2^8, so sums seldom have to be
 // multiplied by a correction.
 #include "accelerators/cpu/kernels/attention_matrix.h"
@@ -31,9 +33,9 @@
 #endif
 #include "base/simd/highway.h"
 // After highway.h
-#include "accelerators/cpu/kernels/attention_pairs-inl.h"
 #include "accelerators/cpu/kernels/attention_softmax-inl.h"
 #include "accelerators/cpu/kernels/attention_transpose-inl.h"
+#include "accelerators/cpu/kernels/bf16_dots-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -128,6 +130,13 @@ struct SoftwareUnit {
   }
 };
 
+// Dot products of bf16 pairs in the unit's place, with the same operands: a vector of results has a slot, or an element of the head,
+// for the 16 queries of a group. MatrixRunner has its own loops for them, since tiles would not stay in registers.
+struct Dots {
+  static void set_shapes(const std::array<amx::TileShape, amx::kTiles>& /*shapes*/) {}
+  static void release() {}
+};
+
 template <class Unit>
 class MatrixRunner {
  public:
@@ -177,7 +186,11 @@ class MatrixRunner {
     for (block_ = tile_.begin; block_ < tile_.end; block_ += kMatrixSlots) {
       slots_ = std::min(kMatrixSlots, tile_.end - block_);
       load_block();
-      run_block();
+      if constexpr (std::is_same_v<Unit, Dots>) {
+        this->run_block_by_dots();
+      } else {
+        run_block();
+      }
     }
     Unit::release();
     finish();
@@ -310,6 +323,102 @@ class MatrixRunner {
       }
     }
   }
+
+#if HWY_TARGET == HWY_AVX3
+  // Two groups at a time, which share what is loaded of keys and values.
+  void run_block_by_dots() {
+    for (int64_t g = 0; g < groups_count_;) {
+      int64_t groups[2];
+      int count = 0;
+      for (; g < groups_count_ && count < 2; ++g) {
+        if (groups_[g].any.begin < block_ + slots_ && groups_[g].any.end > block_) groups[count++] = g;
+      }
+      if (count == 2) run_groups<2>(groups);
+      if (count == 1) run_groups<1>(groups);
+    }
+  }
+
+  template <int kGroups>
+  void run_groups(const int64_t* groups) {
+    // What lies behind the last slot that is seen has no weight.
+    int64_t end = 0;
+    for (int i = 0; i < kGroups; ++i) end = std::max(end, std::min(groups_[groups[i]].any.end - block_, slots_));
+    score_by_dots<kGroups>(groups, end);
+    for (int i = 0; i < kGroups; ++i) weigh(groups[i], scores_ + i * kStageFloats, weights_ + i * kStageFloats);
+    sum_by_dots<kGroups>(groups, end);
+    for (int i = 0; hides_infinite_ && i < kGroups; ++i) add_infinite(groups[i], weights_ + i * kStageFloats);
+  }
+
+  static HWY_INLINE __m512i pair_at(const uint16_t* p) {
+    int32_t pair;
+    std::memcpy(&pair, p, sizeof(pair));
+    return _mm512_set1_epi32(pair);
+  }
+  // Vectors of results of each group that are held in registers.
+  template <int kGroups>
+  static constexpr int64_t kHeld = kGroups == 1 ? 16 : 8;
+
+  // Scores of the slots up to `end`, and of some behind it.
+  template <int kGroups>
+  HWY_NOINLINE void score_by_dots(const int64_t* groups, int64_t end) {
+    constexpr int64_t kAtOnce = kHeld<kGroups>;
+    for (int64_t j = 0; j < end; j += kAtOnce) {
+      FloatVec sum[kAtOnce][kGroups];
+      AA_UNROLL for (int64_t s = 0; s < kAtOnce; ++s) {
+        AA_UNROLL for (int g = 0; g < kGroups; ++g) sum[s][g] = hn::Zero(kFloats);
+      }
+      for (int64_t d = 0; d < padded_; d += kDepth) {
+        const uint16_t *q[kGroups], *keys[kAtOnce];
+        AA_UNROLL for (int g = 0; g < kGroups; ++g) q[g] = queries_ + (groups[g] * padded_ + d) * kSide;
+        AA_UNROLL for (int64_t s = 0; s < kAtOnce; ++s) keys[s] = keys_ + (j + s) * key_stride_ + d;
+        for (int64_t i = 0; i < kDepth; i += 2) {
+          __m512i query[kGroups];
+          AA_UNROLL for (int g = 0; g < kGroups; ++g) query[g] = _mm512_loadu_si512(q[g] + i * kSide);
+          AA_UNROLL for (int64_t s = 0; s < kAtOnce; ++s) {
+            const __m512i key = pair_at(keys[s] + i);
+            AA_UNROLL for (int g = 0; g < kGroups; ++g) sum[s][g] = dot_pairs(key, query[g], sum[s][g]);
+          }
+        }
+      }
+      AA_UNROLL for (int64_t s = 0; s < kAtOnce; ++s) {
+        AA_UNROLL for (int g = 0; g < kGroups; ++g) {
+          hn::StoreU(sum[s][g], kFloats, scores_ + g * kStageFloats + (j + s) * kSide);
+        }
+      }
+    }
+  }
+
+  // Adds weighted values of the slots up to `end` to the sums.
+  template <int kGroups>
+  HWY_NOINLINE void sum_by_dots(const int64_t* groups, int64_t end) {
+    constexpr int64_t kAtOnce = kHeld<kGroups>;
+    for (int64_t d = 0; d < padded_; d += kAtOnce) {
+      FloatVec sum[kAtOnce][kGroups];
+      float* to[kGroups];
+      AA_UNROLL for (int g = 0; g < kGroups; ++g) {
+        to[g] = sums_ + (groups[g] * padded_ + d) * kSide;
+        AA_UNROLL for (int64_t r = 0; r < kAtOnce; ++r) sum[r][g] = hn::LoadU(kFloats, to[g] + r * kSide);
+      }
+      for (int64_t piece = 0; piece < kPieces; ++piece) {
+        const uint16_t *values = values_ + (piece * padded_ + d) * kDepth, *weights = weights_ + piece * kTileItems;
+        const int64_t count = std::min(kDepth, end - piece * kDepth);
+        for (int64_t i = 0; i < count; i += 2) {
+          __m512i weight[kGroups];
+          AA_UNROLL for (int g = 0; g < kGroups; ++g) {
+            weight[g] = _mm512_loadu_si512(weights + g * kStageFloats + i * kSide);
+          }
+          AA_UNROLL for (int64_t r = 0; r < kAtOnce; ++r) {
+            const __m512i value = pair_at(values + r * kDepth + i);
+            AA_UNROLL for (int g = 0; g < kGroups; ++g) sum[r][g] = dot_pairs(value, weight[g], sum[r][g]);
+          }
+        }
+      }
+      AA_UNROLL for (int g = 0; g < kGroups; ++g) {
+        AA_UNROLL for (int64_t r = 0; r < kAtOnce; ++r) hn::StoreU(sum[r][g], kFloats, to[g] + r * kSide);
+      }
+    }
+  }
+#endif
 
   // The groups that see something of the block pass the three steps one behind the other.
   void run_block() {
@@ -605,7 +714,7 @@ class MatrixRunner {
   template <class Pairs>
   static HWY_INLINE FloatVec add_pair(Pairs pair, FloatVec total) {
 #if HWY_TARGET == HWY_AVX3
-    if constexpr (std::is_same_v<Unit, amx::Unit>) {
+    if constexpr (std::is_same_v<Unit, amx::Unit> || std::is_same_v<Unit, Dots>) {
       return dot_pairs(pair.raw, _mm512_set1_epi16(0x3f80), total);
     }
 #endif
@@ -667,7 +776,11 @@ class MatrixRunner {
 
 void run_matrix(const AttentionCall& call, const AttentionTile& tile) {
 #if HWY_TARGET == HWY_AVX3
-  MatrixRunner<amx::Unit>(call, tile).run();
+  if (isa() == Isa::Amx) {
+    MatrixRunner<amx::Unit>(call, tile).run();
+  } else {
+    MatrixRunner<Dots>(call, tile).run();
+  }
 #else
   run_attention_tile(call, tile);
 #endif
@@ -685,6 +798,8 @@ namespace anyaccel::cpu {
 
 AA_CPU_EXPORT(run_matrix);
 AA_CPU_EXPORT(run_matrix_emulated);
+
+bool has_attention_matrix() { return isa() == Isa::Amx || (isa() == Isa::Avx512 && cpu_features().fast_bf16_dot); }
 
 bool fits_attention_matrix(const AttentionCall& call) {
   return call.k->dtype == AA_DTYPE_BF16 && call.v->dtype == AA_DTYPE_BF16 && call.out->dtype == AA_DTYPE_BF16;

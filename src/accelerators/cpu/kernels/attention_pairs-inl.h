@@ -5,6 +5,7 @@
 
 #include "accelerators/cpu/kernels/attention_rows-inl.h"
 #include "accelerators/cpu/kernels/attention_softmax-inl.h"
+#include "accelerators/cpu/kernels/bf16_dots-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 
 #if defined(ANYACCEL_CPU_KERNELS_ATTENTION_PAIRS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -18,24 +19,6 @@ HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX3
-
-// The instructions are written out because functions of this instruction set are compiled without AVX512_BF16.
-//
-// sum + the dot product of the pair of bf16 in each lane.
-HWY_INLINE FloatVec dot_pairs(__m512i a, __m512i b, FloatVec sum) {
-  asm("vdpbf16ps %[b], %[a], %[sum]"  // NOLINT(hicpp-no-assembler)
-      : [sum] "+v"(sum.raw)
-      : [a] "v"(a), [b] "v"(b));
-  return sum;
-}
-// Two vectors rounded to bf16, to nearest even.
-HWY_INLINE __m512i round_to_bf16(FloatVec low, FloatVec high) {
-  __m512i rounded;
-  asm("vcvtne2ps2bf16 %[low], %[high], %[rounded]"  // NOLINT(hicpp-no-assembler)
-      : [rounded] "=v"(rounded)
-      : [low] "v"(low.raw), [high] "v"(high.raw));
-  return rounded;
-}
 
 // Rounds n floats, a multiple of kPair, in place: they take the first half of their memory.
 HWY_INLINE void round_to_bf16(float* x, int64_t n) {

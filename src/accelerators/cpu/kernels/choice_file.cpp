@@ -13,7 +13,7 @@ namespace anyaccel::cpu {
 namespace {
 
 // Increase this when older measurements become invalid, for instance after our own kernels became faster.
-constexpr std::string_view kHeader = "anyaccel cpu matmul choices 1";
+constexpr std::string_view kHeader = "anyaccel cpu matmul choices 2";
 // Far more than one machine writes; a larger file is not ours.
 constexpr size_t kMostBytes = 1 << 20;
 

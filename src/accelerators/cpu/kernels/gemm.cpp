@@ -1,9 +1,12 @@
-// Products for many rows of x (prompts): bound by the rate of F32 multiply-adds.
+// Products for many rows of x (prompts): bound by the rate of F32 multiply-adds, or of dot products of bf16 pairs.
 //
 // out^T = w * x^T is computed in tiles of kSliver rows of weights by up to kMaxVectors vectors of rows of x, held in
 // registers. The vector lanes run over rows of x, so weights are needed as single numbers: they are only widened to
 // F32, never transposed. x, the smaller operand, is transposed once per call into panels [k][rows] shared by all
 // threads. Threads take chunks of weight rows from a common counter and widen stretches of kDepth of them at a time.
+//
+// bf16 weights times bf16 rows of x are summed by the processor's dot product of bf16 pairs where it is fast (AMD), at twice the
+// rate. Two neighbours along k are then a word, as a float is otherwise, and the weights' words are copied instead of widened.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -25,6 +28,7 @@
 #include "base/simd/highway.h"
 // After highway.h
 #include "accelerators/cpu/kernels/activation-inl.h"
+#include "accelerators/cpu/kernels/bf16_dots-inl.h"
 #include "accelerators/cpu/kernels/matmul_finish-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 
@@ -35,11 +39,16 @@ namespace anyaccel::cpu {
 // State that the threads of a region share.
 struct GemmPlan {
   const Matmul* args = nullptr;
-  float* packed_x = nullptr;  // the block of rows of x in work
+  bool pairs = false;         // words are pairs of bf16, not floats
+  int64_t words = 0;          // in a row of x or of weights
+  int64_t depth = 0;          // most words of a stretch; between rows of a sliver
+  float* packed_x = nullptr;  // the block of rows of x in work, as words
   int64_t block_rows = 0;     // most rows of a block of x
   int64_t chunk_slivers = 0;  // slivers in a chunk
   int64_t chunks = 0;         // of all parts together
   std::atomic<int64_t> next_chunk{0};
+
+  int64_t elements(int64_t count_of_words) const { return pairs ? 2 * count_of_words : count_of_words; }
 };
 
 }  // namespace anyaccel::cpu
@@ -51,8 +60,10 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 // The tile: 24 accumulators, 3 vectors of x and one weight in 32 registers (AVX-512), or 12 in 16.
 constexpr int kSliver = kLanes >= 16 ? 8 : 4;
 constexpr int kMaxVectors = 3;
-// Elements of k for which slivers are widened at once: 8 KiB of F32 for each.
-constexpr int64_t kDepth = 256;
+// Words along k for which slivers are widened at once: 8 KiB for each. Half of that for pairs, since AMD's caches have half of the
+// size of those that the other numbers are for: a panel's words then stay in 32 KiB while the slivers pass.
+template <bool kPairs>
+constexpr int64_t kDepth = kPairs ? 128 : 256;
 // Rows of x packed at once and the bytes of results of a chunk. Together with a chunk's widened weights (256 KiB) and
 // the panels for kDepth (512 KiB) they fit a second level cache of 2 MiB.
 constexpr int64_t kMaxBlockRows = 528;
@@ -77,6 +88,22 @@ int64_t sliver_columns(const Matmul& args) { return kSliver / args.weights(); }
 
 // ---- packing ----------------------------------------------------------------------------------------------------
 
+// Words [begin, begin + n) of a row of x or of weights; pairs are of dense bf16, and the last one may lack its second element.
+void read_words(const GemmPlan& plan, const Row& row, int64_t begin, int64_t n, float* to) {
+  if (!plan.pairs) return read_floats(row, begin, n, to);
+  const auto* from = reinterpret_cast<const uint16_t*>(row.data) + 2 * begin;
+  const int64_t whole = std::min(n, row.length / 2 - begin);
+  int64_t i = 0;
+  for (; i + kLanes <= whole; i += kLanes) {
+    hn::StoreU(hn::LoadU(kUints, reinterpret_cast<const uint32_t*>(from + 2 * i)), kUints,
+               reinterpret_cast<uint32_t*>(to + i));
+  }
+  std::memcpy(to + i, from + 2 * i, static_cast<size_t>(whole - i) * sizeof(float));
+  if (whole == n) return;
+  const uint16_t last[2] = {from[2 * whole], 0};
+  std::memcpy(to + whole, last, sizeof(last));
+}
+
 // The same for an x whose rows are neighbours (the transposition of a row-major matrix): it lies as it is packed.
 void pack_transposed_x(const GemmPlan& plan, int64_t m0, int64_t rows, int index, int count) {
   const Matmul& args = *plan.args;
@@ -86,7 +113,7 @@ void pack_transposed_x(const GemmPlan& plan, int64_t m0, int64_t rows, int index
     for (int64_t panel = 0; panel < panels.count; ++panel) {
       const int64_t lane0 = panels.begin(panel) * kLanes;
       const int64_t width = panels.begin(panel + 1) * kLanes - lane0;
-      float* packed = plan.packed_x + lane0 * args.k + k * width;
+      float* packed = plan.packed_x + lane0 * plan.words + k * width;
       const int64_t there = std::min(width, rows - lane0);
       read_floats(row, lane0, there, packed);
       std::fill_n(packed + there, width - there, 0.0f);
@@ -94,13 +121,13 @@ void pack_transposed_x(const GemmPlan& plan, int64_t m0, int64_t rows, int index
   }
 }
 
-// packed[panel][k][lane] = x[m0 + lane of panel][k] as F32; rows beyond the block are zero. Split over the threads.
+// packed[panel][k][lane] = word k of x[m0 + lane of panel]; rows beyond the block are zero. Split over the threads.
 void pack_x(const GemmPlan& plan, int64_t m0, int64_t rows, int index, int count) {
   const Matmul& args = *plan.args;
   if (args.x.row_stride == 1 && args.x.column_stride != 1) return pack_transposed_x(plan, m0, rows, index, count);
   const Panels panels(rows);
   constexpr int64_t kRows = 4;  // of one transposition
-  const int64_t k_rounded = round_up(args.k, kLanes);
+  const int64_t words = plan.words, k_rounded = round_up(words, kLanes);
   auto* wide = scratch<float>(Scratch::Row0, static_cast<size_t>(kRows * k_rounded));
   // With one lane (the baseline) a panel may hold fewer than four lanes.
   constexpr int64_t kGroup = kLanes < kRows ? 1 : kRows;
@@ -108,7 +135,7 @@ void pack_x(const GemmPlan& plan, int64_t m0, int64_t rows, int index, int count
   for (int64_t panel = 0; panel < panels.count; ++panel) {
     const int64_t lane0 = panels.begin(panel) * kLanes;
     const int64_t width = panels.begin(panel + 1) * kLanes - lane0;
-    float* packed = plan.packed_x + lane0 * args.k;
+    float* packed = plan.packed_x + lane0 * words;
     for (int64_t lane = 0; lane < width; lane += kGroup) {
       const int64_t group = (lane0 + lane) / kGroup;
       if (group * count / groups != index) continue;
@@ -117,20 +144,20 @@ void pack_x(const GemmPlan& plan, int64_t m0, int64_t rows, int index, int count
         float* row = wide + r * k_rounded;
         const int64_t m = lane0 + lane + r;
         if (m < rows) {
-          read_floats(row_of(args.x, m0 + m, args.k), 0, args.k, row);
+          read_words(plan, row_of(args.x, m0 + m, args.k), 0, words, row);
         } else {
-          std::memset(row, 0, static_cast<size_t>(args.k) * sizeof(float));
+          std::memset(row, 0, static_cast<size_t>(words) * sizeof(float));
         }
         from[r] = row;
       }
       int64_t k = 0;
       if constexpr (kGroup == kRows) {
-        for (; k + kLanes <= args.k; k += kLanes) {
+        for (; k + kLanes <= words; k += kLanes) {
           const float* const at[kRows] = {from[0] + k, from[1] + k, from[2] + k, from[3] + k};
           transpose4(at, packed + k * width + lane, width);
         }
       }
-      for (; k < args.k; ++k) {
+      for (; k < words; ++k) {
         for (int64_t r = 0; r < kGroup; ++r) packed[k * width + lane + r] = from[r][k];
       }
     }
@@ -152,7 +179,7 @@ template <class Raw, class Convert>
 HWY_INLINE void widen_columns(const Raw* from, int64_t stride, int64_t rows, int64_t depth, float* wide,
                               Convert convert) {
   for (int64_t k = 0; k < depth; ++k) {
-    for (int64_t r = 0; r < rows; ++r) wide[r * kDepth + k] = convert(from[k * stride + r]);
+    for (int64_t r = 0; r < rows; ++r) wide[r * kDepth<false> + k] = convert(from[k * stride + r]);
   }
 }
 
@@ -174,34 +201,37 @@ void widen_transposed_sliver(const Matrix& weight, int64_t row, int64_t rows, in
       break;
     default: widen_columns(static_cast<const uint16_t*>(from), stride, rows, depth, wide, fp16_to_float);
   }
-  for (int64_t r = rows; r < kSliver; ++r) std::fill_n(wide + r * kDepth, depth, 0.0f);
+  for (int64_t r = rows; r < kSliver; ++r) std::fill_n(wide + r * kDepth<false>, depth, 0.0f);
 }
 
-// wide[r][k] = rows of one sliver, columns [k0, k0 + depth), as F32 kDepth apart; rows the part does not have are zero.
-void widen_sliver(const MatmulPart& part, int64_t per_sliver, int64_t column0, int64_t k0, int64_t depth, float* wide) {
+// wide[r][k] = rows of one sliver, words [k0, k0 + depth), kDepth apart; rows the part does not have are zero.
+void widen_sliver(const GemmPlan& plan, const MatmulPart& part, int64_t column0, int64_t k0, int64_t depth,
+                  float* wide) {
+  const int64_t per_sliver = sliver_columns(*plan.args);
   if (per_sliver == kSliver && part.weight[0].row_stride == 1 && part.weight[0].column_stride != 1) {
     return widen_transposed_sliver(part.weight[0], column0, std::min<int64_t>(kSliver, part.n - column0), k0, depth,
                                    wide);
   }
   for (int64_t r = 0; r < kSliver; ++r) {
     const SliverRow at(part, per_sliver, column0, r);
-    float* row = wide + r * kDepth;
+    float* row = wide + r * plan.depth;
     if (at.weight != nullptr) {
-      read_floats(row_of(*at.weight, at.row, k0 + depth), k0, depth, row);
+      read_words(plan, row_of(*at.weight, at.row, plan.args->k), k0, depth, row);
     } else {
       std::memset(row, 0, static_cast<size_t>(depth) * sizeof(float));
     }
   }
 }
 
-// Prefetches rows [first, last) of a sliver at columns [k0, k0 + depth), which will be widened soon.
-void prefetch_sliver(const MatmulPart& part, int64_t per_sliver, int64_t column0, int64_t k0, int64_t depth,
+// Prefetches rows [first, last) of a sliver at words [k0, k0 + depth), which will be widened soon.
+void prefetch_sliver(const GemmPlan& plan, const MatmulPart& part, int64_t column0, int64_t k0, int64_t depth,
                      int64_t first, int64_t last) {
+  const int64_t per_sliver = sliver_columns(*plan.args);
   for (int64_t r = first; r < last; ++r) {
     const SliverRow at(part, per_sliver, column0, r);
     if (at.weight == nullptr || at.weight->column_stride != 1) continue;
-    const char* begin = static_cast<const char*>(at.weight->at(at.row, k0));
-    const int64_t bytes = depth * static_cast<int64_t>(dtype_size(at.weight->dtype));
+    const char* begin = static_cast<const char*>(at.weight->at(at.row, plan.elements(k0)));
+    const int64_t bytes = plan.elements(depth) * static_cast<int64_t>(dtype_size(at.weight->dtype));
     for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(begin + line, 0, 3);
   }
 }
@@ -214,8 +244,17 @@ struct Ahead {
   int64_t bytes;
 };
 
+// sum + the products of the words of two vectors.
+template <bool kPairs>
+HWY_INLINE FloatVec add_words(FloatVec a, FloatVec b, FloatVec sum) {
+#if HWY_TARGET == HWY_AVX3
+  if constexpr (kPairs) return dot_pairs(_mm512_castps_si512(a.raw), _mm512_castps_si512(b.raw), sum);
+#endif
+  return hn::MulAdd(a, b, sum);
+}
+
 // tile[r][lane] (+)= sum over k of w[r][k] * x[k][lane]; rows of w are kDepth apart, those of x and tile kV vectors.
-template <int kRows, int kV>
+template <bool kPairs, int kRows, int kV>
 void multiply_tile(const float* HWY_RESTRICT w, const float* HWY_RESTRICT x, int64_t depth, bool first,
                    float* HWY_RESTRICT tile, const Ahead& ahead) {
   FloatVec acc[kRows * kV];
@@ -228,14 +267,14 @@ void multiply_tile(const float* HWY_RESTRICT w, const float* HWY_RESTRICT x, int
   for (int64_t part = 0; part < kRows; ++part) {
     // One prefetch for each k spreads them evenly; neighbours often hit the same line.
     const int64_t end = depth * (part + 1) / kRows;
-    const int64_t stride = ahead.bytes / (kDepth / kRows);
+    const int64_t stride = ahead.bytes / (kDepth<kPairs> / kRows);
     for (const char* next = ahead.at[part]; k < end; ++k, next += stride) {
       FloatVec lanes[kV];
       AA_UNROLL for (int v = 0; v < kV; ++v) lanes[v] = hn::LoadU(kFloats, x + v * kLanes);
       __builtin_prefetch(next, 0, 3);
       AA_UNROLL for (int r = 0; r < kRows; ++r) {
-        const auto weight = hn::Set(kFloats, w[r * kDepth + k]);
-        AA_UNROLL for (int v = 0; v < kV; ++v) acc[r * kV + v] = hn::MulAdd(weight, lanes[v], acc[r * kV + v]);
+        const auto weight = hn::Set(kFloats, w[r * kDepth<kPairs> + k]);
+        AA_UNROLL for (int v = 0; v < kV; ++v) acc[r * kV + v] = add_words<kPairs>(weight, lanes[v], acc[r * kV + v]);
       }
       x += kV * kLanes;
     }
@@ -243,7 +282,7 @@ void multiply_tile(const float* HWY_RESTRICT w, const float* HWY_RESTRICT x, int
   AA_UNROLL for (int i = 0; i < kRows * kV; ++i) hn::StoreU(acc[i], kFloats, tile + i * kLanes);
 }
 
-// A group of slivers of a chunk and a stretch of k, which are widened at once.
+// A group of slivers of a chunk and a stretch of words along k, which are widened at once.
 struct Step {
   int64_t sliver;   // first of the group
   int64_t slivers;  // in the group; 0 after the last step
@@ -256,8 +295,11 @@ constexpr int64_t kFewPanels = 2;
 
 // The slivers of a step, widened, with all panels. tiles: per sliver of the chunk, per panel, kSliver rows. Meanwhile
 // the weights of the next step are prefetched and, if there are many panels, the next panel.
-void multiply_step(const Matmul& args, const MatmulPart& part, int64_t column0, const Step& step, const Step& next,
-                   const float* wide, const float* packed_x, const Panels& panels, float* tiles) {
+template <bool kPairs>
+void multiply_step(const GemmPlan& plan, const MatmulPart& part, int64_t column0, const Step& step, const Step& next,
+                   const float* wide, const Panels& panels, float* tiles) {
+  const Matmul& args = *plan.args;
+  const float* const packed_x = plan.packed_x;
   const int64_t tile_step = kSliver * panels.lanes();
   const int64_t per_sliver = sliver_columns(args);
   const bool few = panels.count <= kFewPanels;
@@ -267,11 +309,11 @@ void multiply_step(const Matmul& args, const MatmulPart& part, int64_t column0, 
   for (int64_t panel = 0; panel < panels.count; ++panel) {
     const int64_t lane0 = panels.begin(panel) * kLanes;
     const int64_t vectors = panels.begin(panel + 1) - panels.begin(panel);
-    const float* x = packed_x + lane0 * args.k + step.k0 * vectors * kLanes;
+    const float* x = packed_x + lane0 * plan.words + step.k0 * vectors * kLanes;
     const bool last = panel + 1 == panels.count;
     const int64_t next_panel = last ? 0 : panel + 1;
     const int64_t next_vectors = panels.begin(next_panel + 1) - panels.begin(next_panel);
-    const char* next_x = reinterpret_cast<const char*>(packed_x + panels.begin(next_panel) * kLanes * args.k +
+    const char* next_x = reinterpret_cast<const char*>(packed_x + panels.begin(next_panel) * kLanes * plan.words +
                                                        (last ? next.k0 : step.k0) * next_vectors * kLanes);
     const int64_t next_bytes = step.depth * next_vectors * kLanes * static_cast<int64_t>(sizeof(float));
     for (int64_t i = 0; i < step.slivers;) {
@@ -285,28 +327,28 @@ void multiply_step(const Matmul& args, const MatmulPart& part, int64_t column0, 
           const SliverRow at(part, per_sliver, column0 + sliver * per_sliver, r % kSliver);
           ahead.at[r] = reinterpret_cast<const char*>(x);
           if (panel > 0 || at.weight == nullptr || at.weight->column_stride != 1) continue;
-          ahead.at[r] = static_cast<const char*>(at.weight->at(at.row, next.k0));
-          ahead.bytes = kDepth * static_cast<int64_t>(dtype_size(at.weight->dtype));
+          ahead.at[r] = static_cast<const char*>(at.weight->at(at.row, plan.elements(next.k0)));
+          ahead.bytes = plan.elements(kDepth<kPairs>) * static_cast<int64_t>(dtype_size(at.weight->dtype));
         }
       } else {
         if (i < next.slivers && panel >= quiet) {
-          prefetch_sliver(part, per_sliver, column0 + (next.sliver + i) * per_sliver, next.k0, next.depth,
+          prefetch_sliver(plan, part, column0 + (next.sliver + i) * per_sliver, next.k0, next.depth,
                           (panel - quiet) * kSliver / loud, (panel - quiet + 1) * kSliver / loud);
         }
         ahead.bytes = ceil_div(next_bytes, step.slivers * rows);
         for (int64_t r = 0; r < rows; ++r) ahead.at[r] = next_x + (i * rows + r) * ahead.bytes;
       }
-      const float* w = wide + i * kSliver * kDepth;
+      const float* w = wide + i * kSliver * kDepth<kPairs>;
       float* tile = tiles + (step.sliver + i) * tile_step + lane0 * kSliver;
       const bool first = step.k0 == 0;
       if (taken == 2) {
-        multiply_tile<2 * kSliver, 1>(w, x, step.depth, first, tile, ahead);
+        multiply_tile<kPairs, 2 * kSliver, 1>(w, x, step.depth, first, tile, ahead);
       } else if (vectors == 1) {
-        multiply_tile<kSliver, 1>(w, x, step.depth, first, tile, ahead);
+        multiply_tile<kPairs, kSliver, 1>(w, x, step.depth, first, tile, ahead);
       } else if (vectors == 2) {
-        multiply_tile<kSliver, 2>(w, x, step.depth, first, tile, ahead);
+        multiply_tile<kPairs, kSliver, 2>(w, x, step.depth, first, tile, ahead);
       } else {
-        multiply_tile<kSliver, 3>(w, x, step.depth, first, tile, ahead);
+        multiply_tile<kPairs, kSliver, 3>(w, x, step.depth, first, tile, ahead);
       }
       i += taken;
     }
@@ -364,29 +406,34 @@ void run_chunk(const GemmPlan& plan, const MatmulPart& part, int64_t m0, int64_t
   const int64_t slivers = ceil_div(columns, per_sliver);
   const int64_t step = kSliver * panels.lanes();
   auto* tiles = scratch<float>(Scratch::Tile, static_cast<size_t>(slivers * step));
-  if (args.k == 0) std::memset(tiles, 0, static_cast<size_t>(slivers * step) * sizeof(float));
+  if (plan.words == 0) std::memset(tiles, 0, static_cast<size_t>(slivers * step) * sizeof(float));
   // With few rows of x the weights come straight from memory most of the time: follow their rows. With many, stay at
   // one stretch of k for the whole chunk, so that a panel of x is used by all slivers while it is near.
   const int64_t group = std::min<int64_t>(slivers, panels.count > kFewPanels ? slivers : panels.vectors == 1 ? 2 : 1);
-  auto* wide = scratch<float>(Scratch::Row2, static_cast<size_t>(group * kSliver * kDepth));
+  auto* wide = scratch<float>(Scratch::Row2, static_cast<size_t>(group * kSliver * plan.depth));
   const auto after = [&](Step at) {
     at.k0 += at.depth;
-    if (at.k0 >= args.k) {
+    if (at.k0 >= plan.words) {
       at.k0 = 0;
       at.sliver += at.slivers;
       at.slivers = std::min(group, slivers - at.sliver);
     }
-    at.depth = std::min(kDepth, args.k - at.k0);
+    at.depth = std::min(plan.depth, plan.words - at.k0);
     return at;
   };
-  Step at = {0, args.k == 0 ? 0 : group, 0, std::min(kDepth, args.k)};
+  Step at = {0, plan.words == 0 ? 0 : group, 0, std::min(plan.depth, plan.words)};
   while (at.slivers > 0) {
     const Step next = after(at);
     for (int64_t i = 0; i < at.slivers; ++i) {
-      widen_sliver(part, per_sliver, column0 + (at.sliver + i) * per_sliver, at.k0, at.depth,
-                   wide + i * kSliver * kDepth);
+      widen_sliver(plan, part, column0 + (at.sliver + i) * per_sliver, at.k0, at.depth,
+                   wide + i * kSliver * plan.depth);
     }
-    multiply_step(args, part, column0, at, next, wide, plan.packed_x, panels, tiles);
+#if HWY_TARGET == HWY_AVX3
+    const auto multiply = plan.pairs ? multiply_step<true> : multiply_step<false>;
+#else
+    const auto multiply = multiply_step<false>;
+#endif
+    multiply(plan, part, column0, at, next, wide, panels, tiles);
     at = next;
   }
   finish_chunk(args, part, panels, m0, rows, column0, columns, tiles);
@@ -418,9 +465,15 @@ void gemm_share(GemmPlan& plan, int index, int count) {
 
 void gemm_plan(const Matmul& args, int threads, GemmPlan& plan) {
   plan.args = &args;
+#if HWY_TARGET == HWY_AVX3
+  plan.pairs =
+      cpu_features().fast_bf16_dot && args.x.dtype == DType::BF16 && args.x.column_stride == 1 && has_bf16_rows(args);
+#endif
+  plan.words = plan.pairs ? ceil_div(args.k, 2) : args.k;
+  plan.depth = plan.pairs ? kDepth<true> : kDepth<false>;
   plan.block_rows = round_up(ceil_div(args.m, ceil_div(args.m, kMaxBlockRows)), kLanes);
   const int64_t lanes = Panels(std::min(plan.block_rows, args.m)).lanes();
-  plan.packed_x = scratch<float>(Scratch::Partials, static_cast<size_t>(lanes * args.k));
+  plan.packed_x = scratch<float>(Scratch::Partials, static_cast<size_t>(lanes * plan.words));
 
   int64_t slivers = 0;
   for (int i = 0; i < args.part_count; ++i) {

@@ -35,6 +35,7 @@
 #include "base/simd/highway.h"
 // After highway.h
 #include "accelerators/cpu/kernels/activation-inl.h"
+#include "accelerators/cpu/kernels/bf16_dots-inl.h"
 #include "accelerators/cpu/kernels/matmul_finish-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 
@@ -141,21 +142,13 @@ HWY_INLINE void add_block(Type type, const typename Type::Raw* const (&w)[kS], c
 }
 
 #if HWY_TARGET == HWY_AVX3
-HWY_INLINE __m512 add_bf16_pairs(__m512i a, __m512i b, __m512 sums) {
-  // Written out because functions of this instruction set are compiled without AVX512_BF16, which not every such processor
-  // has.
-  asm("vdpbf16ps %[b], %[a], %[sums]" : [sums] "+v"(sums) : [a] "v"(a), [b] "v"(b));  // NOLINT(hicpp-no-assembler)
-  return sums;
-}
-
 template <class Type, int kS, int kM>
 HWY_INLINE void add_block(Bf16Dots /*type*/, const uint16_t* const (&w)[kS], const uint16_t* x, int64_t x_stride,
                           FloatVec (&acc)[kS * kM]) {
   static_assert(kBlock == 2 * kLanes);
-  add_products<kS, kM>(
-      [&](int s) HWY_ATTR { return _mm512_loadu_si512(w[s]); },
-      [&](int m) HWY_ATTR { return _mm512_loadu_si512(x + m * x_stride); },
-      [](__m512i a, __m512i b, FloatVec sum) HWY_ATTR { return FloatVec{add_bf16_pairs(a, b, sum.raw)}; }, acc);
+  add_products<kS, kM>([&](int s) HWY_ATTR { return _mm512_loadu_si512(w[s]); },
+                       [&](int m) HWY_ATTR { return _mm512_loadu_si512(x + m * x_stride); },
+                       [](__m512i a, __m512i b, FloatVec sum) HWY_ATTR { return dot_pairs(a, b, sum); }, acc);
 }
 #endif
 

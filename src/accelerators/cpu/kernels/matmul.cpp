@@ -3,9 +3,9 @@
 //
 // Weights are read in place, in the dtype they are stored in, and never repacked between calls: they may be a read-only
 // mapping of a file. A few rows of activations (decoding) go through gemv.cpp, which streams the weights at the speed
-// of memory; more rows (a prompt) go through gemm.cpp, which is bound by the rate of F32 multiply-adds. With a matrix unit, bf16
-// weights go through gemm_amx.cpp from some rows on. The forms by rows are all run by one kernel, that of the matrix unit or else
-// the one for few rows, so that the sums of a row have one order whatever the number of rows.
+// of memory; more rows (a prompt) go through gemm.cpp, which is bound by the rate of F32 multiply-adds or of dot products of bf16
+// pairs. With a matrix unit, bf16 weights go through gemm_amx.cpp from some rows on. The forms by rows are all run by one kernel,
+// that of the matrix unit or else the one for few rows, so that the sums of a row have one order whatever the number of rows.
 #include <algorithm>
 
 #include "accelerators/cpu/kernels/matmul_args.h"

@@ -63,7 +63,7 @@ AA_FN void aa_async_copy16(void* local, const Pointer& p, aa_i64 bytes, bool the
 template <class Pointer>
 AA_FN void aa_async_copy_part(void* local, const Pointer& p, aa_i64 bytes, aa_i32 count) {
   char all[16] = {};
-  if (count > 0) std::memcpy(all, p.touch(bytes, count, 1), static_cast<std::size_t>(count));
+  if (count > 0) std::memcpy(all, p.touch(bytes, count, 16), static_cast<std::size_t>(count));
   ::sim::GroupRunner::current().async_copy16(local, all);
 }
 AA_FN aa_u64 aa_read_once() { return 0; }

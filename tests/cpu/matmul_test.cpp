@@ -241,8 +241,8 @@ TEST_P(MatmulTest, EveryLayout) {
   for (Layout x : kAll) {
     for (Layout w : kAll) {
       for (Layout out : kAll) {
-        for (int64_t m : {1, 2, 21}) {
-          Case c{.m = m, .n = 13, .k = 66, .x = DType::F16, .w = DType::BF16};
+        for (int64_t m : {1, 2, 21, 40}) {
+          Case c{.m = m, .n = 13, .k = m == 40 ? 67 : 66, .x = m == 40 ? DType::BF16 : DType::F16, .w = DType::BF16};
           c.x_layout = x;
           c.w_layout = w;
           c.out_layout = out;
@@ -272,6 +272,7 @@ TEST_P(MatmulTest, RandomShapes) {
 // More than one block of x, of k and of chunks.
 TEST_P(MatmulTest, LargerThanItsBlocks) {
   check_linear({.m = 541, .n = 70, .k = 33, .w = DType::BF16});
+  for (const int64_t k : {33, 531, 1101}) check_linear({.m = 541, .n = 70, .k = k, .x = DType::BF16, .w = DType::BF16});
   check_linear({.m = 24, .n = 600, .k = 530, .w = DType::F16});
   check_linear({.m = 530, .n = 9, .k = 1100, .w = DType::BF16});
 }
@@ -381,8 +382,9 @@ TEST_P(MatmulTest, Gated) {
       for (bool with_bias : {false, true}) {
         const int64_t n = 43, k = 51;
         const auto type = m % 2 ? DType::BF16 : DType::F32;
-        auto x = TestMatrix::random(DType::F32, m, k, Layout::Dense, generator_);
-        auto gate = TestMatrix::random(type, n, k, Layout::Dense, generator_);
+        const bool in_pairs = m == 50 && with_bias;
+        auto x = TestMatrix::random(in_pairs ? DType::BF16 : DType::F32, m, k, Layout::Dense, generator_);
+        auto gate = TestMatrix::random(in_pairs ? DType::BF16 : type, n, k, Layout::Dense, generator_);
         auto up = TestMatrix::random(DType::BF16, n, k, Layout::PaddedRows, generator_);
         TestMatrix bias_gate, bias_up;
         if (with_bias) bias_gate = TestMatrix::random_vector(DType::BF16, n, generator_);
@@ -413,11 +415,11 @@ TEST_P(MatmulTest, Gated) {
 }
 
 TEST_P(MatmulTest, NonFiniteValuesStayInTheirRow) {
-  for (int64_t m : {2, 20}) {
-    auto x = TestMatrix::random(DType::F32, m, 40, Layout::Dense, generator_);
-    auto w = TestMatrix::random(DType::BF16, 11, 40, Layout::Dense, generator_);
-    encode(w.at(3, 39), DType::BF16, INFINITY);
-    encode(x.at(1, 5), DType::F32, NAN);
+  for (const auto& [m, type] : {std::pair<int64_t, DType>{2, DType::F32}, {20, DType::F32}, {40, DType::BF16}}) {
+    auto x = TestMatrix::random(type, m, 41, Layout::Dense, generator_);
+    auto w = TestMatrix::random(DType::BF16, 11, 41, Layout::Dense, generator_);
+    encode(w.at(3, 40), DType::BF16, INFINITY);
+    encode(x.at(1, 5), type, NAN);
     TestMatrix out(DType::BF16, m, 11), none;
     tested_linear(make_call({out.view(), x.view(), w.view(), none.view(), none.view()}));
     for (int64_t row = 0; row < m; ++row) {

@@ -211,9 +211,9 @@ std::vector<std::string> written_case_names() {
 INSTANTIATE_TEST_SUITE_P(All, WrittenGgufFamilies, ::testing::ValuesIn(written_case_names()),
                          [](const auto& test_info) { return test_info.param; });
 
-// Fused rows, experts in one tensor, and keys and values of latent attention.
+// `most_error` is of the largest logit; `most_at_load` is between the file and the directory that is quantized while it loads.
 void expect_quantized_as_while_loading(const std::string& name, const std::string& type, const std::string& formats,
-                                       double most_error) {
+                                       double most_error, double most_at_load) {
   FamilyCase reference(name);
   const TestDirectory dir;
   const std::string path = written(reference, dir, type);
@@ -225,8 +225,7 @@ void expect_quantized_as_while_loading(const std::string& name, const std::strin
   EXPECT_LE(worst_difference(found, reference), most_error) << name;
   options.quantize = type;
   reference.logits = found_logits(reference, Model::load(reference.directory.path(), options));
-  // Keys and values are fp16. Rows that are collected from groups of a fused matrix are not quantized while they load.
-  EXPECT_LE(worst_difference(found, reference), name == "gpt_neox_1" ? most_error / 5 : 5e-3) << name;
+  EXPECT_LE(worst_difference(found, reference), most_at_load) << name;
   // The same from a GGUF file that is not quantized.
   QuantizeOptions quantize;
   quantize.type = type;
@@ -237,18 +236,22 @@ void expect_quantized_as_while_loading(const std::string& name, const std::strin
   EXPECT_EQ(found_logits(reference, Model::load(again, options)), found) << name;
 }
 
+// Fused rows, experts in one tensor, and keys and values of latent attention. Keys and values are fp16. Rows that are collected from
+// groups of a fused matrix (GPT-NeoX) are not quantized while they load.
 TEST(WrittenGgufFiles, QuantizedOnesComputeAsWhatIsQuantizedWhileItLoads) {
-  for (const char* name : {"phi3_4", "gpt_neox_1", "mixtral_1", "stablelm_1"}) {
-    expect_quantized_as_while_loading(name, "q8_0", "Q8_0", 0.1);
+  for (const char* name : {"phi3_4", "mixtral_1", "stablelm_1"}) {
+    expect_quantized_as_while_loading(name, "q8_0", "Q8_0", 0.1, 5e-3);
   }
+  expect_quantized_as_while_loading("gpt_neox_1", "q8_0", "Q8_0", 0.1, 2e-2);
 }
 
 // The matrices of these models are too small for blocks of 256 values: Q4_K, Q5_K (of fused queries, keys and values) and Q6_K
 // become Q5_0, Q5_1 and Q8_0.
 TEST(WrittenGgufFiles, MixturesGiveEachTensorOneFormat) {
-  expect_quantized_as_while_loading("phi3_4", "q4_k_m", "Q5_0, Q5_1, Q8_0", 1);
-  expect_quantized_as_while_loading("gpt_neox_1", "q4_k_m", "Q5_0, Q5_1, Q8_0", 1);
-  expect_quantized_as_while_loading("mixtral_1", "q5_k_m", "Q5_1, Q8_0", 1);
+  expect_quantized_as_while_loading("phi3_4", "q4_k_m", "Q5_0, Q5_1, Q8_0", 0.55, 5e-3);
+  expect_quantized_as_while_loading("gpt_neox_1", "q4_k_m", "Q5_0, Q5_1, Q8_0", 0.11, 0.06);
+  // A token's expert may be another one.
+  expect_quantized_as_while_loading("mixtral_1", "q5_k_m", "Q5_1, Q8_0", 0.8, 5e-3);
 }
 
 // No name in GGUF stands for GPT-2's words of a text in NFC, which tokenizers of GPT-NeoX have.

@@ -9,6 +9,7 @@
 #include "accelerators/cpu/kernels/quantized_unit.h"
 #include "base/block_format.h"
 #include "ops/op_test_support.h"
+#include "ops/quant_test_support.h"
 
 namespace anyaccel::cpu::testing {
 namespace {
@@ -124,7 +125,10 @@ TEST_P(Quantized, LinearAgreesWithItsReference) { compare_products(GetParam(), f
 
 // So many columns are shared by threads: a part for each, and pieces.
 TEST_P(Quantized, LinearOfOneRowAndManyColumnsAgreesWithItsReference) {
-  compare_products(GetParam(), false, {1}, {515, 774, 1001}, 4);
+  for (const int threads : anyaccel::testing::thread_counts()) {
+    const anyaccel::testing::ThreadCount count(threads);
+    compare_products(GetParam(), false, {1}, {515, 774, 1001}, 4);
+  }
 }
 
 // Makes products run on the software version of the matrix unit.

@@ -16,16 +16,18 @@
 namespace anyaccel::cpu {
 namespace {
 
-// The kernels that a call may use: that for tiles of one token, and that on the matrix unit for the others.
+// The kernels that a call may use: that for tiles of one token, and that on the matrix unit for the others and for one token. Dot
+// products in the unit's place would compute 16 rows for a token, so that they do so for the forms by row only, which need one
+// arithmetic for all tiles.
 struct Kernels {
-  bool by_token, by_matrix;
+  bool by_token, by_matrix, token_by_matrix;
 };
 
 void run_tile(const AttentionCall& call, AttentionPlan& plan, Kernels kernels, int64_t i) {
   const AttentionTile& tile = plan.tiles[i];
   if (kernels.by_token && tile.tokens == 1) {
     run_attention_token(call, tile);
-  } else if (kernels.by_matrix) {
+  } else if (tile.tokens == 1 ? kernels.token_by_matrix : kernels.by_matrix) {
     run_attention_matrix(call, tile);
   } else {
     run_attention_tile(call, tile);
@@ -53,8 +55,9 @@ void run_attention(const char* op, const aa_op_call& op_call, bool by_row) {
                            params.window, &t[6],
                            &t[7]};
   // The forms by row need the arithmetic of longer tiles for a token too.
-  const Kernels kernels = {!by_row && takes_attention_token(call),
-                           has_attention_matrix() && fits_attention_matrix(call)};
+  const bool by_matrix = has_attention_matrix() && fits_attention_matrix(call);
+  const Kernels kernels = {!by_row && takes_attention_token(call), by_matrix,
+                           by_matrix && (by_row || isa() == Isa::Amx)};
   AttentionPlan plan(call, by_row, kernels.by_matrix ? matrix_tile_rows(call) : kTileRows);
   constexpr int64_t kParallelWork = 16384;
   if (plan.tile_count > 1 && plan.work > kParallelWork) {

@@ -602,9 +602,13 @@ class MatrixRunner {
     QueryGroup& group = groups_[g];
     const float units = std::fabs(score_factor(call_.scale, call_.softcap));
     const bool visible = group.all.begin <= block_ && group.all.end >= block_ + kMatrixSlots;
-    const bool plain = visible && call_.softcap <= 0 && call_.slopes->dtype == AA_DTYPE_NONE;
+    const bool is_product = call_.softcap <= 0 && call_.slopes->dtype == AA_DTYPE_NONE;
+    const bool plain = visible && is_product;
+    // Scores that are only masked keep the arithmetic of those that all rows of the group see, or a row's weights would depend on its
+    // neighbours. (-infinity times 0 is no mask; finite scores times 0 are 0 either way.)
+    const bool only_masked = is_product && !visible && units > 0;
     Weighing result;
-    result.factor = plain ? units : 1.0f;
+    result.factor = plain || only_masked ? units : 1.0f;
     const auto factor = hn::Set(kFloats, result.factor);
     bool corrects = false;
     float correction[kSide];
@@ -621,6 +625,8 @@ class MatrixRunner {
           fourth = hn::Max(fourth, hn::LoadU(kFloats, at + 3 * kSide));
         }
         top = hn::Mul(hn::Max(hn::Max(top, others), hn::Max(third, fourth)), factor);
+      } else if (only_masked) {
+        top = hn::Mul(mask_column(group, m, scores + m), factor);
       } else {
         top = cap_and_mask_column(group, m, units, scores + m);
       }
@@ -655,6 +661,22 @@ class MatrixRunner {
       }
     }
     return result;
+  }
+
+  // Puts -infinity in place of scores, of rows m to m + kLanes, that are hidden. Returns the largest of each row.
+  HWY_NOINLINE FloatVec mask_column(const QueryGroup& group, int64_t m, float* scores) {
+    const auto begin = hn::LoadU(kInts, group.begin + m);
+    const auto last = hn::Sub(hn::LoadU(kInts, group.end + m), hn::Set(kInts, 1));
+    auto top = hn::Set(kFloats, kMinusInfinity);
+    for (int64_t j = 0; j < kMatrixSlots; ++j) {
+      const auto slot = hn::Set(kInts, static_cast<int32_t>(block_ + j));
+      const auto hidden = hn::Or(hn::Lt(slot, begin), hn::Gt(slot, last));
+      const auto s = hn::IfThenElse(hn::RebindMask(kFloats, hidden), hn::Set(kFloats, kMinusInfinity),
+                                    hn::LoadU(kFloats, scores + j * kSide));
+      hn::StoreU(s, kFloats, scores + j * kSide);
+      top = hn::Max(top, s);
+    }
+    return top;
   }
 
   // Scores in units of log2(e), of rows m to m + kLanes, capped, with slopes, and -infinity where they are hidden. Returns the

@@ -82,8 +82,8 @@ HWY_INLINE __m512i four_times(int first) {
 HWY_INLINE __m512i twice_each() { return _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7); }
 // Bytes ahead of the loads, for the first and the second level cache.
 constexpr int64_t kNearPrefetch = 1024, kFarPrefetch = 3072;
-// Whether the loops fetch ahead. A Zen 4 fetches streams that last for some time by itself, and then reads 2 to 5% more than with
-// fetches, which it needs where they begin only.
+// Returns whether the loops prefetch. A Zen 4's hardware prefetches streams that last for some time, and it then reads 2 to 5% more
+// than with instructions for it, which help where streams begin only. A Zen 5, which this includes, was not measured.
 bool fetches_ahead() { return !cpu_features().fast_bf16_dot; }
 template <int64_t kBytes>
 HWY_INLINE void prefetch_block(const uint8_t* b) {
@@ -491,10 +491,12 @@ void multiply_row_span(const QuantizedProduct& product, const void* x, int64_t b
   finish_row(product.args, product.args.parts[0], 0, begin, n, products, nullptr);
 }
 
-// The rows that a thread takes first, of n, when `threads` share them: four odd streams, three quarters of the rows in all.
-int64_t rows_of_own_part(int64_t n, int64_t threads) {
+// The rows that a thread takes first, of n, when `threads` share them: four odd streams, three quarters of the rows in all. 0 where
+// the part would be no larger than a piece.
+int64_t rows_of_own_part(int64_t n, int64_t row_bytes, int64_t threads) {
   const int64_t of_stream = n * 3 / 4 / threads / 4;
-  return of_stream < 2 ? 0 : 4 * ((of_stream - 1) | 1);
+  const int64_t rows = of_stream < 2 ? 0 : 4 * ((of_stream - 1) | 1);
+  return rows * row_bytes < int64_t{64} << 10 ? 0 : rows;
 }
 
 // Each thread has one large part of the weights, since beginning elsewhere costs about a microsecond in which little is read; the
@@ -503,12 +505,12 @@ void multiply_row_alone_or_shared(const QuantizedProduct& product, bool alone) {
   const BlockRow x = round_one_row(product);
   const int64_t n = product.args.parts[0].n;
   const int64_t row_bytes = product.args.k / product.format->values * product.format->bytes;
-  if (alone || n <= rows_of_piece(n, row_bytes, WorkerPool::instance().size()))
-    return multiply_row_span(product, &x, 0, n);
+  const int64_t small_piece = rows_of_piece(n, row_bytes, WorkerPool::instance().size());
+  if (alone || n <= small_piece) return multiply_row_span(product, &x, 0, n);
   std::atomic<int64_t> taken{0};
   WorkerPool::instance().run([&](int index, int count) {
-    const int64_t own = rows_of_own_part(n, count), rest = n - own * count;
-    const int64_t piece = std::max<int64_t>((rest / (2 * count) + 3) / 4 * 4, 8);
+    const int64_t own = rows_of_own_part(n, row_bytes, count), rest = n - own * count;
+    const int64_t piece = own > 0 ? std::max<int64_t>((rest / (2 * count) + 3) / 4 * 4, 8) : small_piece;
     if (own > 0) multiply_row_span(product, &x, own * index, own);
     for (int64_t at = taken.fetch_add(piece); at < rest; at = taken.fetch_add(piece)) {
       multiply_row_span(product, &x, own * count + at, std::min(piece, rest - at));

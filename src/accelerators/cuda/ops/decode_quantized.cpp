@@ -1,5 +1,6 @@
 // "quantized_linear" of a few rows of x by the kernels of kernels/cuda/decode_quantized.cu: weights of Q8_0, Q4_0, Q4_K and Q6_K
-// whose rows have a multiple of 256 values and begin at multiples of 16 bytes, those of Q6_K at even ones. The portable kernel runs what is not supported here.
+// that begin at a multiple of 16 bytes and whose rows have a multiple of 256 values and lie multiples of 16 bytes apart, those of Q6_K
+// of 2. The portable kernel runs what is not supported here.
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -57,7 +58,7 @@ class DecodeQuantized final : public OpGroup {
     const aa_tensor &x = call.tensors[1], &w = call.tensors[2];
     const Format* format = find_format(call);
     if (format == nullptr || !is_float(x.dtype) || x.shape[0] > AA_QUANTIZED_ROWS) return false;
-    if (x.shape[1] < 1 || x.shape[1] % AA_QUANTIZED_PIECE != 0 || x.shape[1] > INT32_MAX) return false;
+    if (x.shape[1] < 1 || x.shape[1] % AA_QUANTIZED_PIECE != 0 || x.shape[1] > INT32_MAX / 2) return false;
     if (w.shape[0] > INT32_MAX / 4) return false;
     if (AA_QUANTIZED_SHARED(format->number) > device_.facts().shared_per_block_optin) return false;
     // Loads of 16 bytes of w, and of four elements of x.

@@ -1,8 +1,8 @@
 // Products of a few rows of x on the matrix units by the kernels of kernels/cuda/decode_tiles_*.cu: rounded ones with weights of
 // Q4_0, Q8_0, Q4_K and Q6_K ("quantized_linear", "norm_quantized_gated_linear", "norm_quantized_qkv_rope"), and exact ones with weights in
 // bf16 of three to eight rows of x in bf16, or whose norm's result is rounded to it ("linear", "norm_linear", "norm_gated_linear",
-// "norm_qkv_rope"). Rows of weights have a multiple of 256 values and begin at multiples of 16 bytes, those of Q6_K at even ones. decode_products.cpp,
-// decode_quantized.cpp and the portable kernels run what is not supported here.
+// "norm_qkv_rope"). Weights begin at a multiple of 16 bytes; their rows have a multiple of 256 values and lie multiples of 16 bytes apart, those of
+// Q6_K of 2. decode_products.cpp, decode_quantized.cpp and the portable kernels run what is not supported here.
 #include <algorithm>
 #include <array>
 #include <cstdint>

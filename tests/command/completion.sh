@@ -1,6 +1,5 @@
 #!/bin/bash
-# The shells' completion knows the commands and the options of the command that runs: completion.sh ANYACCEL SOURCE MODEL
-# The completion is bash's.
+# bash's completion knows the commands and the options of the command that runs: completion.sh ANYACCEL SOURCE MODEL
 [ -n "${BASH_VERSION:-}" ] || exec bash "$0" "$@"
 set -u
 anyaccel=$1
@@ -25,5 +24,3 @@ case " $(complete_words anyaccel generate --m) " in *" --model "*) ;; *) fail "g
 case " $(complete_words anyaccel generate --m) " in *" --top-k "*) fail "an option that does not begin so" ;; esac
 [ "$(complete_words anyaccel bench ada)" = adam ] || fail "bench ada: $(complete_words anyaccel bench ada)"
 [ -z "$(complete_words anyaccel generate --model x)" ] || fail "a file is completed by the shell"
-command -v zsh >/dev/null || exit 0
-zsh -n "$source_folder/completions/_anyaccel" || fail "zsh cannot read its completion"

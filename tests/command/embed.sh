@@ -27,6 +27,7 @@ refused() {  # code, text, arguments...
   grep -qF -- "$part" "$folder/err" || fail "'$*' does not say '$part': $(cat "$folder/err")"
 }
 refused 2 "no text" --pooling mean
+WORLD_SIZE=2 refused 2 "embed runs in one process, and WORLD_SIZE is 2" --text x
 refused 2 "--pooling is 'max'; expected mean or last" --text x --pooling max
 refused 1 "the text has 0 tokens" --text "" --no-bos
 echo "embed: ok"

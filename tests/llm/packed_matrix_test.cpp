@@ -225,6 +225,14 @@ TEST(PackedMatrices, BadTensorsAreRefusedByName) {
   write_config(silent.path() / "packed", directory, "");
   expect_contains(checkpoint_error([&] { Model::load((silent.path() / "packed").string()); }),
                   "have 'model.layers.0.self_attn.q_proj.qweight', a part of quantized weights");
+  // Integers of a kind that nothing describes.
+  const TestDirectory integers;
+  make_gptq_models(integers, directory, false, [](TensorData& data) {
+    if (data.spec.name != "model.norm.weight") return;
+    data.spec.dtype = dtype_size(data.spec.dtype) == 2 ? DType::I16 : DType::I32;
+  });
+  expect_contains(checkpoint_error([&] { Model::load((integers.path() / "packed").string()); }),
+                  "or a quantization_config in config.json that describes it");
   // A plain directory that says it is quantized.
   const TestDirectory dir;
   fs::copy_file(directory + "/model.safetensors", dir.path() / "model.safetensors");

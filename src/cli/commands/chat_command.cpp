@@ -403,11 +403,7 @@ class Chat {
 };
 
 int chat(const ChatArguments& arguments) {
-  const char* ranks = std::getenv("WORLD_SIZE");
-  if (ranks != nullptr && std::string_view(ranks) != "1") {
-    throw UsageError("chat runs in one process, and WORLD_SIZE is " + std::string(ranks) +
-                     "; use anyaccel generate for a model that is split over ranks");
-  }
+  require_one_process("chat");
   get_accelerator();
   if (!arguments.quiet) {
     std::string summary = accelerator_choice_summary();

@@ -12,6 +12,7 @@
 #include <limits>
 #include <new>
 #include <sstream>
+#include <string_view>
 #include <system_error>
 #include <type_traits>
 
@@ -143,6 +144,13 @@ uint64_t parse_seed(const std::string& option, const std::string& text) {
 
 double parse_number(const std::string& option, const std::string& text, double low, double high) {
   return parse_within(option, text, low, high);
+}
+
+void require_one_process(const std::string& command) {
+  const char* ranks = std::getenv("WORLD_SIZE");
+  if (ranks == nullptr || std::string_view(ranks) == "1") return;
+  throw UsageError(command + " runs in one process, and WORLD_SIZE is " + std::string(ranks) +
+                   "; only anyaccel generate splits a model over ranks");
 }
 
 bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }

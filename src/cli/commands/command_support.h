@@ -29,6 +29,9 @@ int64_t parse_integer(const std::string& option, const std::string& text, int64_
 uint64_t parse_seed(const std::string& option, const std::string& text);
 double parse_number(const std::string& option, const std::string& text, double low, double high);
 
+// Throws UsageError in a job of several ranks, each of which would run `command` as a whole.
+void require_one_process(const std::string& command);
+
 // Returns whether standard error is a terminal.
 bool stderr_is_terminal();
 

@@ -59,6 +59,7 @@ int run_embed(int argc, char** argv) {
   line.add_quiet_flag("--quiet", quiet, "No messages on standard error");
 
   return run_command(line, argc, argv, [&] {
+    require_one_process("embed");
     load.dtype = wanted_dtype(dtype);
     const llm::Pooling wanted = parse_pooling(pooling);
     for (const std::string& text : texts) check_prompt_text(text, "--text");

@@ -111,6 +111,7 @@ int run_quantize(int argc, char** argv) {
   line.add_quiet_flag("--quiet", quiet, "No messages on standard error");
 
   return run_command(line, argc, argv, [&] {
+    require_one_process("quantize");
     const llm::PerplexityOptions options = measuring.parse();
     check_type("--type", type, llm::file_types() + ", int4, int8");
     if (text_file == "-" && importance_file == "-") {
@@ -184,6 +185,7 @@ int run_perplexity(int argc, char** argv) {
   line.add_quiet_flag("--quiet", quiet, "No messages on standard error");
 
   return run_command(line, argc, argv, [&] {
+    require_one_process("perplexity");
     apply_adapters(adapters, used_adapters, load);
     check_type("--quantize", load.quantize, llm::load_types());
     if (used_adapters.size() > 1) throw UsageError("--use-adapter gives several adapters; expected one");

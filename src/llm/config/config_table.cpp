@@ -63,7 +63,7 @@ constexpr ConfigField fields[] = {
     {"per_layer_config", every_family, FieldUse::Refused, one_shape},
     {"pruned_heads", every_family, FieldUse::Refused, "{} or null: models with pruned heads are not supported"},
     {"compression_config", every_family, FieldUse::Refused,
-     "null: quantized weights are not supported; use a checkpoint in float32, bfloat16 or float16"},
+     "null: this is an older name of quantization_config, the only one that is read"},
     {"use_mrope", every_family, FieldUse::Refused, "false or null: positions of images and sound are not supported"},
     {"text_config", every_family, FieldUse::Refused, text_only},
     {"text_encoder", every_family, FieldUse::Refused, text_only},

@@ -200,7 +200,8 @@ void ModelFiles::check(const std::string& directory) const {
     if (!is_op_float(view->dtype) && view->dtype != DType::F64) {
       throw CheckpointError("model '" + directory + "': tensor '" + name + "' is " +
                             std::string(dtype_name(view->dtype)) +
-                            "; expected float32, bfloat16, float16 or float64 (quantized weights are not supported)");
+                            "; expected float32, bfloat16, float16 or float64, or a quantization_config in config.json "
+                            "that describes it");
     }
   }
 }

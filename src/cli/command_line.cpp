@@ -4,15 +4,40 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <optional>
+#include <string_view>
 #include <type_traits>
 
 #include "anyaccel/log.h"
 #include "base/text/nearest_name.h"
 #include "cli/commands/command_support.h"
+#include "cli/text_layout.h"
 
 namespace anyaccel::cli {
+
+namespace {
+
+// Prints CLI11's help, in which what an option does is written from column 30 on, and breaks lines as print_entry() does.
+void print_help(std::string_view help) {
+  constexpr size_t column = 30;
+  while (!help.empty()) {
+    const std::string_view line = help.substr(0, help.find('\n'));
+    help.remove_prefix(std::min(line.size() + 1, help.size()));
+    const size_t space = line.find(' ');
+    if (space == 0 && line.size() > column && line[column - 1] == ' ') {
+      const size_t label = line.find_last_not_of(' ', column - 1) + 1;  // 0 in the further lines of an entry
+      print_entry(line.substr(0, label), column, line.substr(column));
+    } else if (space != 0 && space != std::string_view::npos) {
+      print_entry(line.substr(0, space), 0, line.substr(space + 1));
+    } else {
+      std::printf("%.*s\n", static_cast<int>(line.size()), line.data());
+    }
+  }
+}
+
+}  // namespace
 
 CommandOption& CommandOption::type(const std::string& name) {
   option_->type_name(name);
@@ -149,7 +174,7 @@ bool CommandLine::parse(int argc, char** argv) {
     return true;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {  // --help
-      app_->exit(error);
+      print_help(app_->help());
       return false;
     }
     throw UsageError(explain(error.what()));

@@ -15,7 +15,7 @@ constexpr Command commands[] = {
     {"tokenize", run_tokenize, "the tokens of a text, or the text of tokens"},
     {"launch", run_launch, "a program on many cores, devices and hosts"},
     {"bench", run_check, "figures of this machine, each beside its ceiling"},
-    {"build-ops", run_build_ops, "compiles ops ahead; which op is built, which could be, and why not"},
+    {"build-ops", run_build_ops, "compiles ops ahead; which are built, which could be, and why not"},
     {"conformance", run_check, "checks an accelerator's driver"},
     {"make-model", run_make_model, "a model with random weights, for benchmarks"},
 };

@@ -37,6 +37,6 @@ if unshare -m true 2>/dev/null && unshare -m mount -t tmpfs -o size=1m tmpfs "$w
   grep -q "model.safetensors: cannot be written: No space left on device" "$work/err" || fail "$(cat "$work/err")"
   [ -s "$work/left" ] && fail "make-model left $(cat "$work/left") on a full disk"
 else
-  echo "a full disk: skipped, no file system can be mounted here"
+  echo "skipped: a full disk: no file system can be mounted here"
 fi
 echo "full disk: ok"

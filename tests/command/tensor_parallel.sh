@@ -57,6 +57,6 @@ if "$anyaccel" info >/dev/null 2>&1; then
   # ccl, the library that DeepSpeed names for it, is used on request only.
   grep -q "ccl" "$err" && fail "xpu: ccl: $(cat "$err")"
 else
-  echo "xpu over OpenCL left out: $("$anyaccel" info 2>&1 | tail -1)"
+  echo "skipped: xpu over OpenCL: $("$anyaccel" info 2>&1 | tail -1)"
 fi
 echo "tensor_parallel: ok"

@@ -121,6 +121,14 @@ expect 1 "anyaccel: error: " generate --model /nonexistent --prompt x --quiet
 COLUMNS=80 "$anyaccel" info >"$work/out" 2>/dev/null || fail "info in 80 columns"
 long=$(grep -E '^.{81}' "$work/out" | grep -v '/') # a path is not broken
 [ -z "$long" ] || fail "info is wider than 80 columns: $long"
+for command in "" info generate chat quantize perplexity embed tokenize bench conformance make-model build-ops launch; do
+  COLUMNS=80 "$anyaccel" $command --help >"$work/out" || fail "the help of $command in 80 columns"
+  long=$(grep -E '^.{81}' "$work/out")
+  [ -z "$long" ] || fail "the help of $command is wider than 80 columns: $long"
+  # In a pipe each entry stays one line, in which nothing is lost.
+  COLUMNS= "$anyaccel" $command --help >"$work/long" || fail "the help of $command"
+  [ "$(tr -s ' \n' '\n' <"$work/out")" = "$(tr -s ' \n' '\n' <"$work/long")" ] || fail "the help of $command lacks a word"
+done
 "$anyaccel" info 2>/dev/null | grep -q 'absent  *no NVIDIA GPU .*no AMD GPU\|^  cuda  *usable\|^  cuda  *unusable' ||
   fail "info breaks lines in a pipe: $("$anyaccel" info 2>/dev/null)"
 

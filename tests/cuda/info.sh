@@ -40,7 +40,7 @@ if [ -n "$real" ]; then
   expect 'the real cuFile' 'usable' CUFILE_USE_PCIP2PDMA=true "ANYACCEL_CUDA_LIBRARY_PATH=$real:$libraries"
   also 'the real cuFile' '^files +through host memory: .*cuFile 1\.14\.[01] .* cannot be started: cuFileDriverOpen gave CU_FILE_[A-Z_]+ \(50[0-9]+\)'
 else
-  echo "left out: the real cuFile (tools/install_python_packages has not installed it)"
+  echo "skipped: the real cuFile (tools/install_python_packages has not installed it)"
 fi
 expect 'no collectives' 'usable' SIM_FAULT=hide:ncclAllReduce
 also 'no collectives' '^ +.*libnccl\.so\.2 cannot be used: nccl lacks ncclAllReduce$'
@@ -48,7 +48,7 @@ expect 'other architecture' 'usable' SIM_CUDA_ARCH=80
 also 'other architecture' '^  cuda:0 .*sm_80'
 
 if real_driver; then
-  echo "left out: what is said without a driver (this machine has a GPU's device node)"
+  echo "skipped: what is said without a driver (this machine has a GPU's device node)"
 else
   expect 'no device node' 'absent +no NVIDIA GPU \(looked for /dev/nvidiactl, .*no AMD GPU' ANYACCEL_CUDA_LIBRARY_PATH=
   expect 'no driver' "(absent|unusable) .*looked for libcuda\.so\.1 in $folder/empty \(ANYACCEL_CUDA_LIBRARY_PATH\)" \

@@ -220,7 +220,7 @@ if [ -n "$group" ]; then
   [ $got = 137 ] || fail "out of memory gave exit code $got"
   says "was killed by signal 9 (SIGKILL), killed for memory"
 else
-  echo "killed for memory: left out: no control group for memory can be made here"
+  echo "skipped: killed for memory: no control group for memory can be made here"
 fi
 
 # nothing is left: orphans in sessions of their own, and what ignores signals

@@ -1,5 +1,5 @@
 # The same job by every runner that is installed, on this host: pdsh over a sshd of our own, Open MPI, MPICH; or, if $4 is
-# impi, by Intel MPI, which tools/install_python_packages has put into the folder $3. What is missing is left out by name.
+# impi, by Intel MPI, which tools/install_python_packages has put into the folder $3. What is missing is reported as skipped.
 anyaccel=$1
 sums=$2
 python_packages=$3
@@ -132,22 +132,22 @@ if has pdsh && has ssh && [ -x /usr/sbin/sshd ]; then
     "$anyaccel" launch -H "$dir/hosts" --ssh_port "$port" --master_addr 127.0.0.1 true >"$dir/out" 2>"$dir/err" && fail "no sshd, no error"
     grep -q 'the host "127.0.0.1" cannot be reached by ssh: ssh: connect' "$dir/err" || fail "the unreachable host is not named"
   else
-    echo "pdsh: left out: no sshd of our own can be used here: $(cat "$dir/err" "$dir/sshd.log" | head -2)"
+    echo "skipped: pdsh: no sshd of our own can be used here: $(cat "$dir/err" "$dir/sshd.log" | head -2)"
   fi
 else
-  echo "pdsh: left out: pdsh, ssh or sshd is not installed"
+  echo "skipped: pdsh: pdsh, ssh or sshd is not installed"
 fi
 
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 if has mpirun.openmpi || { has mpirun && mpirun --version 2>&1 | grep -q "Open MPI"; }; then
   check openmpi --launcher openmpi
 else
-  echo "openmpi: left out: not installed"
+  echo "skipped: openmpi: not installed"
 fi
 if has mpirun.mpich; then
   check mpich --launcher mpich
 else
-  echo "mpich: left out: not installed"
+  echo "skipped: mpich: not installed"
 fi
 # The backend mpi where no MPI started the ranks: Open MPI, which then starts itself, sets variables of PMIx on the way.
 for compiler in mpicc.openmpi mpicc.mpich; do

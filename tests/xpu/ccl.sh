@@ -1,6 +1,6 @@
 # Two ranks of xpu exchange tensors through oneCCL, which tools/install_python_packages has put into the folder $4, and write the
 # CPU's greedy text: over PoCL, Intel's OpenCL, simulated Level Zero, and a plugin (xpu.external). `info` says how the library is
-# used, or why it cannot be. What a machine lacks is left out by name; without oneCCL the test is skipped.
+# used, or why it cannot be. What a machine lacks is reported as skipped, by name; without oneCCL the test is skipped.
 anyaccel=$1 source=$2 build=$3 packages=$4 plugin=$5
 [ -e "$packages/lib/libccl.so.2" ] || { echo "skipped: $packages/lib has no libccl.so.2"; exit 77; }
 folder=$(mktemp -d)
@@ -19,7 +19,7 @@ two_ranks() {
   name=$1
   shift
   env "$@" "$anyaccel" info >"$folder/out" 2>"$folder/err" || {
-    echo "$name left out: $(tail -1 "$folder/err")"
+    echo "skipped: $name: $(tail -1 "$folder/err")"
     return 0
   }
   env "$@" ANYACCEL_COMM_BACKEND=ccl ANYACCEL_LOG=info LD_LIBRARY_PATH="$with" timeout -k 5 300 "$anyaccel" launch \

@@ -109,19 +109,23 @@ JsonValue accelerator_json() {
 }
 
 void print_table(const std::vector<bench::Result>& results) {
-  std::printf("%-24s %10s %-9s %10s %6s\n", "name", "value", "unit", "ceiling", "ratio");
+  // A line has 80 columns: what a long name takes, the bars lack.
+  int name_width = 24;
+  for (const bench::Result& r : results) name_width = std::max(name_width, static_cast<int>(r.name.size()));
+  const int bar_width = std::max(40 - name_width, 0);
+  std::printf("%-*s %10s %-9s %10s %6s\n", name_width, "name", "value", "unit", "ceiling", "ratio");
   for (const bench::Result& r : results) {
     std::string bar;
-    const int filled = static_cast<int>(std::lround(std::clamp(r.ratio, 0.0, 1.0) * 16));
-    for (int i = 0; i < 16; ++i) bar += i < filled ? "█" : "·";
+    const int filled = static_cast<int>(std::lround(std::clamp(r.ratio, 0.0, 1.0) * bar_width));
+    for (int i = 0; i < bar_width; ++i) bar += i < filled ? "█" : "·";
     // An accelerator without the extension "ceilings" has none; "0: ..." and "none: ..." are ceilings of 0.
     if (r.ceiling == 0 && !r.ceiling_name.starts_with('0') && !r.ceiling_name.starts_with("none")) {
-      std::printf("%-24s %10.4g %-9s %10s\n", r.name.c_str(), r.value, r.unit.c_str(), "-");
+      std::printf("%-*s %10.4g %-9s %10s\n", name_width, r.name.c_str(), r.value, r.unit.c_str(), "-");
       print_entry("", 4, "not measured on this accelerator: " + r.ceiling_name);
       continue;
     }
-    std::printf("%-24s %10.4g %-9s %10.4g %6.3f %s\n", r.name.c_str(), r.value, r.unit.c_str(), r.ceiling, r.ratio,
-                r.ceiling > 0 ? bar.c_str() : "");
+    std::printf("%-*s %10.4g %-9s %10.4g %6.3f %s\n", name_width, r.name.c_str(), r.value, r.unit.c_str(), r.ceiling,
+                r.ratio, r.ceiling > 0 ? bar.c_str() : "");
     print_entry("", 4, "ceiling: " + r.ceiling_name);
   }
 }

@@ -168,7 +168,7 @@ class HostCallThatWaits {
     state_->has_returned = true;
     state_->changed.notify_all();
   }
-  // Whether it had ended when the call that enqueued it returned.
+  // Returns whether it had ended when the call that enqueued it returned.
   bool ended_in_time() const { return ended_in_time_; }
 
  private:

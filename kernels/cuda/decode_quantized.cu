@@ -10,7 +10,7 @@
 #include "warp.h"
 #include "quads.h"
 
-// What a lane has of a piece: two runs of four whole numbers. A value is scale * number - least.
+// A lane has two runs of four whole numbers of a piece. A value is scale * number - least.
 struct aa_runs {
   aa_quad number[2];
   float scale[2], least[2];

@@ -1,4 +1,4 @@
-// What products of a few rows of x share, whatever the format of their weights: see decode_products.h and decode_tiles.h.
+// Holds what products of a few rows of x share, whatever the format of their weights: see decode_products.h and decode_tiles.h.
 #ifndef ANYACCEL_KERNELS_DECODE_UNITS_H_
 #define ANYACCEL_KERNELS_DECODE_UNITS_H_
 

@@ -237,7 +237,7 @@ AA_FN void aa_begin_sums(float (&sums)[aa_hopper_shape<kSize>::kSums],
   aa_wg_commit();
 }
 
-// What a thread keeps of its two rows.
+// A thread keeps this of its two rows.
 struct aa_state {
   aa_row row[2];
   float largest[2], total[2], rescale[2];

@@ -39,7 +39,7 @@ typedef struct aa_head_slots {
   aa_i32 reserved;
 } aa_head_slots;
 
-// What rope_cache_rows takes beside tensors. Strides in elements.
+// rope_cache_rows takes this beside tensors. Strides are in elements.
 typedef struct aa_qkv_rows {
   aa_i64 q_row; /* from one token to the next, of products: heads are neighbours */
   aa_i64 k_row;

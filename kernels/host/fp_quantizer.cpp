@@ -540,7 +540,7 @@ AA_ONCE const void* unpack(const uint8_t* in, int64_t n, int32_t bits, void* cod
   return codes;
 }
 
-// What of a call is the same for all groups.
+// The part of a call that is the same for all groups.
 struct Call {
   const aa_fp_quantize_args& args;
   Encoder encoder;

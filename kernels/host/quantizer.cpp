@@ -64,7 +64,7 @@ AA_INLINE Vec scaled(Vec x, const Scale& s) {
 }
 AA_INLINE Vec limit(Vec integer, const Scale& s) { return min(max(integer, Vec(s.low)), Vec(s.high)); }
 
-// Where integers are written to; past the caches only what Writer::lines() returned.
+// Integers are written here; past the caches only what Writer::lines() returned.
 struct Target {
   int8_t* data;
   bool past_caches;

@@ -1,4 +1,4 @@
-// What the kernels of grouped.cl take by value; the host includes this too (see arguments.h).
+// Declares what the kernels of grouped.cl take by value; the host includes this too (see arguments.h).
 #ifndef ANYACCEL_KERNELS_GROUPED_ARGUMENTS_H_
 #define ANYACCEL_KERNELS_GROUPED_ARGUMENTS_H_
 

@@ -12,7 +12,7 @@ AA_FN aa_i64 place_of(aa_quant_order o, aa_i64 group) {
   return ((stage * o.devices + on_node) * o.nodes + node) * o.together + inner;
 }
 
-// What a group's params hold. A scale that is a NaN stands for a group that is not finite.
+// The params of a group. A scale that is a NaN stands for a group that is not finite.
 typedef struct group_params {
   float scale, offset;
 } group_params;

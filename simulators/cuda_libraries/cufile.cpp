@@ -83,7 +83,7 @@ struct Registered {
   ~Registered() {
     if (own >= 0) ::close(own);
   }
-  // Whether the descriptor is still this file's.
+  // Returns whether the descriptor is still this file's.
   bool is_open() const {
     struct stat now {};
     return ::fstat(fd, &now) == 0 && now.st_dev == device && now.st_ino == inode;
@@ -124,7 +124,7 @@ int refuse(const char* function, int error, const char* kind, const std::string&
   return error;
 }
 
-// What every function but those of the driver's own does first.
+// Every function but those of the driver's own calls this first.
 int open_implicitly() {
   if (driver() == nullptr) return kDriverNotInitialized;
   const char* allowed = std::getenv("CUFILE_ALLOW_COMPAT_MODE");

@@ -60,7 +60,7 @@ constexpr std::size_t kLocalGuard = 64;  // bytes behind every local array that 
 constexpr std::size_t kLocalAlignment = 128;
 constexpr char kPoison = '\xFF';  // NaNs, whatever the element type
 
-// Where a stack that is not running goes on.
+// A stack that is not running goes on from here.
 struct Context {
   void* stack_pointer = nullptr;
 };
@@ -121,7 +121,7 @@ struct GroupRunner::Scheduler {
   Context context;
   char* stacks;
   std::size_t used = 0;  // the first of them
-  // What the sanitizer knows of the caller's stack.
+  // The sanitizer knows the caller's stack by these.
   void* fake_stack = nullptr;
   const void* bottom = nullptr;
   std::size_t size = 0;

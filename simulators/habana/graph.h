@@ -1,4 +1,4 @@
-// What the simulated Synapse's graphs and recipes are made of.
+// Declares the parts of the simulated Synapse's graphs and recipes.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct OpNode {
   std::vector<char> params;
 };
 
-// What was compiled; a graph that changes later does not change it.
+// Holds what was compiled; a graph that changes later does not change it.
 struct SynapseRecipe : Object {
   SynapseRecipe() : Object("Synapse recipe") {}
   std::vector<TensorFacts> tensors;

@@ -1,4 +1,4 @@
-// What kernels of the simulated Synapse's nodes compute with: the tensors of a node, and their elements.
+// Declares what kernels of the simulated Synapse's nodes compute with: the tensors of a node, and their elements.
 #pragma once
 
 #include <algorithm>

@@ -62,7 +62,7 @@ struct MatMul {
   // TensorFloat-32 is allowed unless it is forbidden.
   std::int32_t values[kAttributes] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0};
 };
-// What a way to multiply was chosen for.
+// The product that a way to multiply was chosen for.
 struct Problem {
   bool known = false;
   MatMul matmul;

@@ -203,7 +203,7 @@ TEST_F(AclnnFace, SpreadMasksAndRows) {
     done("aclnnArange", op("aclnnArangeGetWorkspaceSize", zero, four, one, row, &npu.workspace, &npu.executor));
     done("aclnnArange", op("aclnnArangeGetWorkspaceSize", zero, four, two, npu.tensor(twos, {2}, kInteger),
                            &npu.workspace, &npu.executor));
-    // Which slots are behind 0 and behind 2: filled with 9.
+    // Slots behind 0 and behind 2 are filled with 9.
     char *mask = npu.memory(nullptr, 8), *out = npu.memory(nullptr, 64);
     constexpr int boolean = 12;
     void* unseen = npu.tensor(mask, {2, 4}, boolean);

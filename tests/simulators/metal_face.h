@@ -117,7 +117,7 @@ inline void copy(Id encoder, Id from, UInteger at, Id to, UInteger into, UIntege
 }
 inline void end(Id encoder) { send<void>(encoder, "endEncoding"); }
 
-// What most tests work on.
+// Most tests work on so many bytes.
 inline constexpr UInteger kBytes = 4096;
 inline constexpr std::int64_t kFloats = kBytes / 4;
 

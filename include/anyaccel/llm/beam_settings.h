@@ -5,7 +5,7 @@
 
 namespace anyaccel::llm {
 
-// When a search over several answers ends, once as many are finished as there are beams; transformers' early_stopping.
+// Decides when a search over several answers ends, once as many are finished as there are beams; transformers' early_stopping.
 enum class EarlyStopping {
   No,     // if the best one that goes on has a lower score than the worst finished one, taking its length so far
   Yes,    // at once

@@ -295,7 +295,7 @@ ModelConfig load_gguf_config(const std::filesystem::path& path) {
   if (config.positions == Positions::Rope) {
     read_rope(model, prefix, config);
     read_rope_factors(model, config);
-    // Which scales the scores instead.
+    // The scores of such heads are scaled instead.
     if (config.latent.rank > 0) config.rope.attention_factor = 1.0f;
   } else {
     config.rope.rotary_dim = config.head_dim;  // nothing rotates

@@ -108,7 +108,7 @@ class GrammarMachine {
   std::unordered_map<uint64_t, uint32_t> stack_numbers_;
   std::vector<Set> positions_;
   std::unordered_map<std::string, Position> numbers_;
-  // What intern() has visited: a table with open addressing, of which the entries of this round are valid.
+  // A table with open addressing holds what intern() has visited; its entries of this round are valid.
   struct Visited {
     uint64_t key = 0;
     uint64_t round = 0;

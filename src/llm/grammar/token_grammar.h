@@ -82,7 +82,7 @@ class TokenGrammar {
     std::vector<uint64_t> bits;
     bool has(size_t id) const { return id / 64 < bits.size() && (bits[id / 64] >> (id % 64) & 1) != 0; }
   };
-  // How far a text has been read.
+  // Says how far a text has been read.
   struct Reading {
     GrammarMachine::Position position = 0;
     uint64_t epoch = 0;

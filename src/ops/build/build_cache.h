@@ -42,7 +42,7 @@ class BuildCache {
   // BuildError with the compiler's output, and UnavailableError if there is no compiler.
   BuiltLibrary find_or_build(const BuildPlan& plan, bool rebuild = false) const;
 
-  // How long this process waits for another process's build before it builds for itself.
+  // This process waits so long for another process's build before it builds for itself.
   std::chrono::milliseconds patience{std::chrono::minutes(5)};
 
  private:

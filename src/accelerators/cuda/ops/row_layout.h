@@ -1,4 +1,4 @@
-// How the rows of a tensor lie, as kernels that read and write 16 bytes at a time need them.
+// Describes how the rows of a tensor lie, for kernels that read and write 16 bytes at a time.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,7 @@ struct PhysicalGpu {
 
 struct VisibleDevices {
   int count = 0;
-  // Why there are fewer devices than entries, or none at all; quotes the entry. Empty if every entry was used.
+  // Says why there are fewer devices than entries, or none at all, and quotes the entry. Empty if every entry was used.
   std::string remark;
 };
 

@@ -11,15 +11,18 @@ struct Step {
   explicit Step(const aa_adagrad_args& args)
       : eps(args.eps), step_size(args.step_size), weight_decay(args.weight_decay), scale(args.grad_scale) {}
 
-  static constexpr bool kDivides = true;
-  static constexpr int kByDivider = kTogether / 2;
-  AA_INLINE bool begin(const Many& p, const Many& g, Many& v, Many&, Many& a, Many& b) const {
+  static constexpr bool kDivides = true, kSharesDivider = true, kReadsGrad = true;
+  template <class M>
+  AA_INLINE bool begin(const M& p, const M& g, M& v, M&, M& a, M& b) const {
     a = scale * g + weight_decay * p;
     v = v + a * a;
     b = sqrt(v) + eps;
-    return can_multiply_instead<kByDivider>(a, b);
+    return can_multiply_instead(a, b);
   }
-  AA_INLINE void finish(Many& p, const Many& quotient) const { p = p + step_size * quotient; }
+  template <class M>
+  AA_INLINE void finish(M& p, const M& quotient) const {
+    p = p + step_size * quotient;
+  }
 };
 
 }  // namespace

@@ -20,10 +20,10 @@ struct Step {
         decay(kL2 ? args.weight_decay : args.decay),
         scale(args.grad_scale) {}
 
-  static constexpr bool kDivides = true;
-  static constexpr int kByDivider = kTogether;
-  AA_INLINE bool begin(Many& p, const Many& g, Many& m, Many& v, Many& a, Many& b) const {
-    Many grad = scale * g;
+  static constexpr bool kDivides = true, kSharesDivider = false, kReadsGrad = true;
+  template <class M>
+  AA_INLINE bool begin(M& p, const M& g, M& m, M& v, M& a, M& b) const {
+    M grad = scale * g;
     if (kL2) grad = grad + decay * p;
     a = m = beta1 * m + one_minus_beta1 * grad;
     v = beta2 * v + one_minus_beta2 * (grad * grad);
@@ -31,7 +31,10 @@ struct Step {
     b = correction * sqrt(v) + eps;
     return false;
   }
-  AA_INLINE void finish(Many& p, const Many& quotient) const { p = p + step_size * quotient; }
+  template <class M>
+  AA_INLINE void finish(M& p, const M& quotient) const {
+    p = p + step_size * quotient;
+  }
 };
 
 // The step undone: the parameters first, because L2 needs the old ones to know the gradient.
@@ -51,10 +54,11 @@ struct Undo {
         kept(1.0f + args.decay),
         scale(args.grad_scale) {}
 
-  static constexpr bool kDivides = false;
-  AA_INLINE void operator()(Many& p, const Many& g, Many& m, Many& v) const {
+  static constexpr bool kDivides = false, kReadsGrad = true;
+  template <int kCount>
+  AA_INLINE void operator()(Many<kCount>& p, const Many<kCount>& g, Many<kCount>& m, Many<kCount>& v) const {
     p = p - step_size * (m / (correction * sqrt(v) + eps));
-    Many grad = scale * g;
+    Many<kCount> grad = scale * g;
     if (kL2) {
       grad = grad + weight_decay * p;
     } else {
@@ -63,7 +67,7 @@ struct Undo {
     m = (m - one_minus_beta1 * grad) / beta1;
     // Rounding must not make a sum of squares negative. A NaN stays one: max gives its second argument for it.
     v = (v - one_minus_beta2 * (grad * grad)) / beta2;
-    v = each([&](int k) { return max(Vec(0.0f), v.v[k]); });
+    v = each<kCount>([&](int k) { return max(Vec(0.0f), v.v[k]); });
   }
 };
 

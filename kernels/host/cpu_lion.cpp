@@ -18,13 +18,14 @@ struct Step {
         keep(args.keep),
         scale(args.grad_scale) {}
 
-  static constexpr bool kDivides = false;
-  AA_INLINE void operator()(Many& p, const Many& g, Many& m, Many&) const {
+  static constexpr bool kDivides = false, kReadsGrad = true;
+  template <int kCount>
+  AA_INLINE void operator()(Many<kCount>& p, const Many<kCount>& g, Many<kCount>& m, Many<kCount>&) const {
     const Vec zero(0.0f);
-    const Many grad = scale * g;
-    const Many mixed = beta1 * m + one_minus_beta1 * grad;
+    const Many<kCount> grad = scale * g;
+    const Many<kCount> mixed = beta1 * m + one_minus_beta1 * grad;
     // A value that is neither above nor below zero is zero, which adds nothing, or a NaN, which propagates.
-    const Many change = each(
+    const Many<kCount> change = each<kCount>(
         [&](int k) { return select(less(zero, mixed.v[k]), down, select(less(mixed.v[k], zero), up, mixed.v[k])); });
     p = keep * p + change;
     m = beta2 * m + one_minus_beta2 * grad;

@@ -15,8 +15,9 @@ struct Moments {
         one_minus_beta2(args.one_minus_beta2),
         scale(args.grad_scale) {}
 
-  AA_INLINE void operator()(const Many& g, Many& m, Many& v) const {
-    const Many grad = scale * g;
+  template <class M>
+  AA_INLINE void operator()(const M& g, M& m, M& v) const {
+    const M grad = scale * g;
     m = beta1 * m + one_minus_beta1 * grad;
     v = beta2 * v + one_minus_beta2 * (grad * grad);
   }
@@ -25,17 +26,21 @@ struct Moments {
 // The same for what goes through buffers.
 struct StagedMoments {
   Moments moments;
-  static constexpr bool kDivides = false;
-  AA_INLINE void operator()(Many&, const Many& g, Many& m, Many& v) const { moments(g, m, v); }
+  static constexpr bool kDivides = false, kReadsGrad = true;
+  template <class M>
+  AA_INLINE void operator()(M&, const M& g, M& m, M& v) const {
+    moments(g, m, v);
+  }
 };
 
 constexpr bool kHasMultiplyAdd = AA_VECTOR_AVX512 || AA_VECTOR_AVX2;
 // Returns true if all elements are at least 2^-76 and below 2^52 in magnitude.
-AA_INLINE bool are_ordinary(const Many& a, const Many& b) {
+template <int kCount>
+AA_INLINE bool are_ordinary(const Many<kCount>& a, const Many<kCount>& b) {
   constexpr uint32_t kLeast = (127 - 76) << 24;
   Words odd{};
 #pragma GCC unroll 4
-  for (int k = 0; k < kTogether; ++k) {
+  for (int k = 0; k < kCount; ++k) {
     const Words x = bits_of(a.v[k]), y = bits_of(b.v[k]);
     odd |= ((x + x) - kLeast) | ((y + y) - kLeast);
   }
@@ -78,17 +83,18 @@ struct Divisor {
     return true;
   }
 
-  AA_INLINE Many operator()(const Many& x) const {
+  template <int kCount>
+  AA_INLINE Many<kCount> operator()(const Many<kCount>& x) const {
     const Vec by(divisor), hi(inverse), lo(rest);
     if (in_two_steps) {
-      return each([&](int k) { return multiply_add(x.v[k], hi, x.v[k] * lo); });
+      return each<kCount>([&](int k) { return multiply_add(x.v[k], hi, x.v[k] * lo); });
     }
     // The first quotient may be a unit and a half wrong, the second, corrected by the remainder, less than a unit; correcting
     // that one gives what a division gives (Markstein 1990).
-    Many q = hi * x;
+    Many<kCount> q = hi * x;
 #pragma GCC unroll 2
     for (int step = 0; step < 2; ++step) {
-      q = each([&](int k) { return multiply_add(multiply_sub_from(q.v[k], by, x.v[k]), hi, q.v[k]); });
+      q = each<kCount>([&](int k) { return multiply_add(multiply_sub_from(q.v[k], by, x.v[k]), hi, q.v[k]); });
     }
     return q;
   }
@@ -101,8 +107,6 @@ struct Update {
   Divisor correction1, correction2;
   bool eps_inside, can_multiply;
 
-  static constexpr int kByDivider = kTogether / 2;
-
   explicit Update(const aa_lamb_args& args)
       : eps(args.eps),
         weight_decay(args.weight_decay),
@@ -113,9 +117,10 @@ struct Update {
                      args.eps < 0x1p20f) {}
 
   // Returns whether divide() may multiply: ordinary moments, divided by the corrections, are in its range.
-  AA_INLINE bool begin(const Many& m, const Many& v, Many& a, Many& b) const {
+  template <class M>
+  AA_INLINE bool begin(const M& m, const M& v, M& a, M& b) const {
     const bool ordinary = can_multiply && are_ordinary(m, v);
-    Many second;
+    M second;
     if (ordinary) {
       a = correction1(m);
       second = correction2(v);
@@ -126,7 +131,10 @@ struct Update {
     b = eps_inside ? sqrt(second + eps) : sqrt(second) + eps;
     return is_intel && ordinary;
   }
-  AA_INLINE Many finish(const Many& p, const Many& quotient) const { return quotient + weight_decay * p; }
+  template <class M>
+  AA_INLINE M finish(const M& p, const M& quotient) const {
+    return quotient + weight_decay * p;
+  }
 };
 
 struct Apply {
@@ -135,17 +143,20 @@ struct Apply {
 
   Apply(const aa_lamb_args& args, float coefficient) : update(args), rate(args.lr * coefficient) {}
 
-  static constexpr bool kDivides = true;
-  static constexpr int kByDivider = Update::kByDivider;
-  AA_INLINE bool begin(const Many&, const Many&, const Many& m, const Many& v, Many& a, Many& b) const {
+  static constexpr bool kDivides = true, kSharesDivider = true, kReadsGrad = false;
+  template <class M>
+  AA_INLINE bool begin(const M&, const M&, const M& m, const M& v, M& a, M& b) const {
     return update.begin(m, v, a, b);
   }
-  AA_INLINE void finish(Many& p, const Many& quotient) const { p = p - rate * update.finish(p, quotient); }
+  template <class M>
+  AA_INLINE void finish(M& p, const M& quotient) const {
+    p = p - rate * update.finish(p, quotient);
+  }
 };
 
 #if AA_VECTOR_AVX512
-// The lanes of a SquareSum in registers, for vectors of which each kTogether are 64 elements, even ones before odd ones in
-// each pair of vectors where kPairs. Adding them up in between steps keeps multipliers busy while the divider is.
+// The lanes of a SquareSum in registers, for vectors of which each pair are 32 elements, even ones before odd ones
+// where kPairs. Adding them up in between steps keeps multipliers busy while the divider is.
 template <bool kPairs>
 class Squares {
  public:
@@ -155,9 +166,10 @@ class Squares {
   void give_back() {
     for (int i = 0; i < SquareSum::kLanes; ++i) sum_.lanes()[place(i)] = lanes_[i / 8][i % 8];
   }
-  AA_INLINE void add(const Many& x) {
+  template <int kCount>
+  AA_INLINE void add(const Many<kCount>& x) {
 #pragma GCC unroll 4
-    for (int k = 0; k < kTogether; ++k) {
+    for (int k = 0; k < kCount; ++k) {
       add_to(lanes_[k % 2 * 2], _mm512_castps512_ps256(x.v[k].v));
       add_to(lanes_[k % 2 * 2 + 1], _mm512_extractf32x8_ps(x.v[k].v, 1));
     }
@@ -184,9 +196,10 @@ class Squares {
     if (used_ > 0) sum_.add<false>(buffer_, used_);
     used_ = 0;
   }
-  AA_INLINE void add(const Many& x) {
+  template <int kCount>
+  AA_INLINE void add(const Many<kCount>& x) {
     x.store(buffer_ + used_);
-    used_ += kTogether * Vec::width;
+    used_ += Many<kCount>::width;
     if (used_ == kStaged) give_back();
   }
 
@@ -198,47 +211,50 @@ class Squares {
 #endif
 
 // The moments of n elements, n a multiple of kBlock, and from them as they are kept the squares of the updates.
-template <bool kInOneStep, class P, class G, class S>
+template <class Way, class P, class G, class S>
 __attribute__((noinline)) void step_moments(const P* p, const G* g, S* m, S* v, int64_t n,
                                             const Moments& shared_moments, const Update& shared_update,
                                             SquareSum& param_sum, SquareSum& update_sum) {
+  constexpr int kCount = Way::kCount;
   const Moments moments = shared_moments;
   const Update update = shared_update;
   // Pairs only with AVX-512, whose sums know them.
   constexpr bool kPairs = AA_VECTOR_AVX512 && __is_same(P, bf16) && __is_same(G, bf16) && __is_same(S, bf16);
-  constexpr int64_t kStride = kTogether * Vec::width;
+  constexpr int64_t kStride = Many<kCount>::width;
   Squares<kPairs> params(param_sum), updates(update_sum);
   // Three of them are under way at once, in different parts of the step.
-  Unfinished before;
+  Unfinished<kCount> before;
   const auto begin = [&](int64_t j) __attribute__((always_inline)) {
-    Unfinished now;
-    now.param = load_many<kPairs>(p + j);
-    now.multiplies = update.begin(load_many<kPairs>(m + j), load_many<kPairs>(v + j), now.a, now.b);
+    Unfinished<kCount> now;
+    now.param = load_many<kCount, kPairs>(p + j);
+    now.multiplies = update.begin(load_many<kCount, kPairs>(m + j), load_many<kCount, kPairs>(v + j), now.a, now.b);
     params.add(now.param);
     return now;
   };
   const auto finish = [&]() __attribute__((always_inline)) {
-    updates.add(update.finish(before.param, divide<Update::kByDivider>(before.a, before.b, before.multiplies)));
+    updates.add(update.finish(before.param, divide<Way::kMultiplies>(before.a, before.b, before.multiplies)));
   };
   for (int64_t i = 0; i < n; i += kBlock) {
-    fetch(p + i);
-    fetch(g + i);
-    fetch(m + i);
-    fetch(v + i);
+    if constexpr (Way::kFetches) {
+      fetch(p + i);
+      fetch(g + i);
+      fetch(m + i);
+      fetch(v + i);
+    }
 #pragma GCC unroll 4
     for (int64_t j = i; j < i + kBlock; j += kStride) {
-      Many first = load_many<kPairs>(m + j), second = load_many<kPairs>(v + j);
-      moments(load_many<kPairs>(g + j), first, second);
-      store_many<kPairs, kInOneStep>(m + j, first);
-      store_many<kPairs, kInOneStep>(v + j, second);
+      Many<kCount> first = load_many<kCount, kPairs>(m + j), second = load_many<kCount, kPairs>(v + j);
+      moments(load_many<kCount, kPairs>(g + j), first, second);
+      store_many<kPairs, Way::kInOneStep>(m + j, first);
+      store_many<kPairs, Way::kInOneStep>(v + j, second);
       if (j == 0) continue;
-      const Unfinished now = begin(j - kStride);
+      const Unfinished<kCount> now = begin(j - kStride);
       if (j > kStride) finish();
       before = now;
     }
   }
   if (n > 0) {
-    const Unfinished now = begin(n - kStride);
+    const Unfinished<kCount> now = begin(n - kStride);
     if (n > kStride) finish();
     before = now;
     finish();
@@ -255,12 +271,9 @@ struct MomentsStep {
     const G* const grad = static_cast<const G*>(p.grad) + begin;
     S* const first = static_cast<S*>(p.state[0]) + begin;
     S* const second = static_cast<S*>(p.state[1]) + begin;
-    if constexpr (__is_same(S, bf16) && AA_VECTOR_AVX512) {
-      if (rounds_to_bf16) {
-        return step_moments<true>(param, grad, first, second, n, moments, update, param_sum, update_sum);
-      }
-    }
-    step_moments<false>(param, grad, first, second, n, moments, update, param_sum, update_sum);
+    in_best_way<__is_same(S, bf16)>([&]<class Way>(Way) {
+      step_moments<Way>(param, grad, first, second, n, moments, update, param_sum, update_sum);
+    });
   }
 };
 
@@ -290,10 +303,10 @@ AA_OP void lamb_moments(const aa_parameter* parameters, int64_t count, const aa_
       widen(at(parameter.state[1], parameter.state_dtype, i), parameter.state_dtype, second, n);
       for (int64_t j = n; j < padded; ++j) param[j] = first[j] = second[j] = 0.0f;
       params.add<false>(param, padded);
-      for (int64_t j = 0; j < padded; j += kTogether * Vec::width) {
-        Many a, b;
-        const bool multiplies = update.begin(Many::load(first + j), Many::load(second + j), a, b);
-        update.finish(Many::load(param + j), divide<Update::kByDivider>(a, b, multiplies)).store(param + j);
+      for (int64_t j = 0; j < padded; j += Many<kTogether>::width) {
+        Many<kTogether> a, b;
+        const bool multiplies = update.begin(Many<kTogether>::load(first + j), Many<kTogether>::load(second + j), a, b);
+        update.finish(Many<kTogether>::load(param + j), divide<true>(a, b, multiplies)).store(param + j);
       }
       // The update of zeros may be 0 / 0.
       for (int64_t j = n; j < padded; ++j) param[j] = 0.0f;

@@ -87,55 +87,62 @@ inline __attribute__((noinline)) void narrow_copy(const float* from, void* to, i
 
 // -- several vectors at once --
 // An operation is applied to all of them before the next one: a step is a chain of some 80 cycles, and the processor looks
-// only about 100 instructions ahead for others that need not wait.
+// only about 100 instructions ahead for others that need not wait. Zen 4 is faster with two.
 constexpr int kTogether = AA_VECTOR_AVX512 ? 4 : 2;
+template <int kCount>
 struct Many {
-  Vec v[kTogether];
+  Vec v[kCount];
 
+  static constexpr int64_t width = kCount * Vec::width;
   Many() = default;
-  AA_INLINE explicit Many(Vec x) {
-    for (Vec& each : v) each = x;
-  }
-  // Of kTogether * Vec::width floats.
   static AA_INLINE Many load(const float* p) {
     Many a;
-    for (int k = 0; k < kTogether; ++k) a.v[k] = op::load(p + k * Vec::width);
+    for (int k = 0; k < kCount; ++k) a.v[k] = op::load(p + k * Vec::width);
     return a;
   }
   AA_INLINE void store(float* p) const {
-    for (int k = 0; k < kTogether; ++k) op::store(p + k * Vec::width, v[k]);
+    for (int k = 0; k < kCount; ++k) op::store(p + k * Vec::width, v[k]);
   }
 };
-template <class Function>
-AA_INLINE Many each(const Function& function) {
-  Many result;
+// Many of function(k) for each k.
+template <int kCount, class Function>
+AA_INLINE Many<kCount> each(const Function& function) {
+  Many<kCount> result;
 #pragma GCC unroll 4
-  for (int k = 0; k < kTogether; ++k) result.v[k] = function(k);
+  for (int k = 0; k < kCount; ++k) result.v[k] = function(k);
   return result;
 }
-AA_INLINE Many operator+(const Many& a, const Many& b) {
-  return each([&](int k) { return a.v[k] + b.v[k]; });
+template <int kCount>
+AA_INLINE Many<kCount> operator+(const Many<kCount>& a, const Many<kCount>& b) {
+  return each<kCount>([&](int k) { return a.v[k] + b.v[k]; });
 }
-AA_INLINE Many operator+(const Many& a, Vec b) {
-  return each([&](int k) { return a.v[k] + b; });
+template <int kCount>
+AA_INLINE Many<kCount> operator+(const Many<kCount>& a, Vec b) {
+  return each<kCount>([&](int k) { return a.v[k] + b; });
 }
-AA_INLINE Many operator-(const Many& a, const Many& b) {
-  return each([&](int k) { return a.v[k] - b.v[k]; });
+template <int kCount>
+AA_INLINE Many<kCount> operator-(const Many<kCount>& a, const Many<kCount>& b) {
+  return each<kCount>([&](int k) { return a.v[k] - b.v[k]; });
 }
-AA_INLINE Many operator*(const Many& a, const Many& b) {
-  return each([&](int k) { return a.v[k] * b.v[k]; });
+template <int kCount>
+AA_INLINE Many<kCount> operator*(const Many<kCount>& a, const Many<kCount>& b) {
+  return each<kCount>([&](int k) { return a.v[k] * b.v[k]; });
 }
-AA_INLINE Many operator*(Vec a, const Many& b) {
-  return each([&](int k) { return a * b.v[k]; });
+template <int kCount>
+AA_INLINE Many<kCount> operator*(Vec a, const Many<kCount>& b) {
+  return each<kCount>([&](int k) { return a * b.v[k]; });
 }
-AA_INLINE Many operator/(const Many& a, const Many& b) {
-  return each([&](int k) { return a.v[k] / b.v[k]; });
+template <int kCount>
+AA_INLINE Many<kCount> operator/(const Many<kCount>& a, const Many<kCount>& b) {
+  return each<kCount>([&](int k) { return a.v[k] / b.v[k]; });
 }
-AA_INLINE Many operator/(const Many& a, Vec b) {
-  return each([&](int k) { return a.v[k] / b; });
+template <int kCount>
+AA_INLINE Many<kCount> operator/(const Many<kCount>& a, Vec b) {
+  return each<kCount>([&](int k) { return a.v[k] / b; });
 }
-AA_INLINE Many sqrt(const Many& a) {
-  return each([&](int k) { return sqrt(a.v[k]); });
+template <int kCount>
+AA_INLINE Many<kCount> sqrt(const Many<kCount>& a) {
+  return each<kCount>([&](int k) { return sqrt(a.v[k]); });
 }
 
 // Returns true if no element has a bit of the mask.
@@ -153,7 +160,8 @@ AA_INLINE bool have_none(Words a, uint32_t mask) {
 
 // -- divisions that the divider shares with multiply-adds --
 // Its divider keeps an Intel processor busy for 23 cycles with the square roots and divisions of 16 floats, longer than
-// everything else in a step takes; so all but kByDivider of kTogether vectors are divided by multiply-adds, which are as exact.
+// everything else in a step takes; so a kernel with kSharesDivider divides half of its vectors by multiply-adds, which are as
+// exact. On Zen 4, where it takes 16 cycles, that is slower.
 //
 // The reciprocal is rounded to nearest, but where 1 / b lies less than 2^-37 of itself beside the middle between two floats it
 // may be the other one. The first quotient is less than two units wrong, the second one less than a unit, and correcting
@@ -163,14 +171,14 @@ AA_INLINE bool have_none(Words a, uint32_t mask) {
 // the first two steps decides the cases of the four largest mantissas.
 
 // Returns true if no number overflows or underflows on the way, for 2^-76 <= |a| < 2^52 and 2^-40 <= b < 2^24.
-template <int kByDivider>
-AA_INLINE bool can_multiply_instead(const Many& a, const Many& b) {
+template <int kCount>
+AA_INLINE bool can_multiply_instead(const Many<kCount>& a, const Many<kCount>& b) {
   if (!AA_VECTOR_AVX512 || !is_intel) return false;
   // Bits above these exponents, counted from the least, remain zero.
   constexpr uint32_t kLeastA = (127 - 76) << 24, kLeastB = (127 - 40) << 23;
   Words odd_a{}, odd_b{};
 #pragma GCC unroll 4
-  for (int k = kByDivider; k < kTogether; ++k) {
+  for (int k = kCount / 2; k < kCount; ++k) {
     const Words x = bits_of(a.v[k]);
     odd_a |= (x + x) - kLeastA;
     odd_b |= bits_of(b.v[k]) - kLeastB;
@@ -179,36 +187,37 @@ AA_INLINE bool can_multiply_instead(const Many& a, const Many& b) {
 }
 
 // a / b, as the processor divides. `multiplies`: for such numbers.
-template <int kByDivider>
-AA_INLINE Many divide(const Many& a, const Many& b, bool multiplies) {
+template <bool kSharesDivider, int kCount>
+AA_INLINE Many<kCount> divide(const Many<kCount>& a, const Many<kCount>& b, bool multiplies) {
 #if AA_VECTOR_AVX512
-  if (kByDivider < kTogether && multiplies) {
+  if (kSharesDivider && multiplies) {
+    constexpr int kByDivider = kCount / 2;
     constexpr int kUp = _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC;
     const Vec one(1.0f);
-    Many q;
-    Vec inverse[kTogether], error[kTogether];
+    Many<kCount> q;
+    Vec inverse[kCount], error[kCount];
 #pragma GCC unroll 4
     for (int k = 0; k < kByDivider; ++k) q.v[k] = a.v[k] / b.v[k];
 #pragma GCC unroll 4
-    for (int k = kByDivider; k < kTogether; ++k) inverse[k] = _mm512_rcp14_ps(b.v[k].v);
+    for (int k = kByDivider; k < kCount; ++k) inverse[k] = _mm512_rcp14_ps(b.v[k].v);
 #pragma GCC unroll 4
-    for (int k = kByDivider; k < kTogether; ++k) {
+    for (int k = kByDivider; k < kCount; ++k) {
       error[k] = _mm512_fnmadd_round_ps(b.v[k].v, inverse[k].v, one.v, kUp);
     }
 #pragma GCC unroll 4
-    for (int k = kByDivider; k < kTogether; ++k) {
+    for (int k = kByDivider; k < kCount; ++k) {
       error[k] = _mm512_fmadd_round_ps(error[k].v, error[k].v, error[k].v, kUp);
     }
 #pragma GCC unroll 4
-    for (int k = kByDivider; k < kTogether; ++k) inverse[k] = multiply_add(inverse[k], error[k], inverse[k]);
+    for (int k = kByDivider; k < kCount; ++k) inverse[k] = multiply_add(inverse[k], error[k], inverse[k]);
 #pragma GCC unroll 4
-    for (int k = kByDivider; k < kTogether; ++k) q.v[k] = a.v[k] * inverse[k];
+    for (int k = kByDivider; k < kCount; ++k) q.v[k] = a.v[k] * inverse[k];
 #pragma GCC unroll 2
     for (int step = 0; step < 2; ++step) {
 #pragma GCC unroll 4
-      for (int k = kByDivider; k < kTogether; ++k) error[k] = multiply_sub_from(q.v[k], b.v[k], a.v[k]);
+      for (int k = kByDivider; k < kCount; ++k) error[k] = multiply_sub_from(q.v[k], b.v[k], a.v[k]);
 #pragma GCC unroll 4
-      for (int k = kByDivider; k < kTogether; ++k) q.v[k] = multiply_add(error[k], inverse[k], q.v[k]);
+      for (int k = kByDivider; k < kCount; ++k) q.v[k] = multiply_add(error[k], inverse[k], q.v[k]);
     }
     return q;
   }
@@ -216,15 +225,40 @@ AA_INLINE Many divide(const Many& a, const Many& b, bool multiplies) {
   return a / b;
 }
 
+// Ways to take a loop over vectors: how many at once, whether they are rounded to bf16 by an instruction, whether the loop asks
+// for memory ahead, and whether multiply-adds may divide.
+struct AnyWay {
+  static constexpr int kCount = kTogether;
+  static constexpr bool kInOneStep = false, kFetches = true, kMultiplies = true;
+};
+struct InOneStep : AnyWay {
+  static constexpr bool kInOneStep = true;
+};
+struct OnZen4 {
+  static constexpr int kCount = 2;
+  static constexpr bool kInOneStep = true, kFetches = false, kMultiplies = false;
+};
+// Calls body(way) with the way of this processor; kBf16: something of bf16 is written.
+template <bool kBf16, class Body>
+AA_INLINE void in_best_way(const Body& body) {
+  if constexpr (AA_VECTOR_AVX512) {
+    if (is_zen4) return body(OnZen4{});
+    if constexpr (kBf16) {
+      if (rounds_to_bf16) return body(InOneStep{});
+    }
+  }
+  body(AnyWay{});
+}
+
 // What of a parameter a kernel changes.
 enum Writes { kParam = 1, kState = 2 };
 
 // kPairs: all arrays are bf16, and vectors are those of load_pairs(). Else they follow one another.
-template <bool kPairs, class T>
-AA_INLINE Many load_many(const T* p) {
-  Many a;
+template <int kCount, bool kPairs, class T>
+AA_INLINE Many<kCount> load_many(const T* p) {
+  Many<kCount> a;
 #pragma GCC unroll 2
-  for (int k = 0; k < kTogether; k += 2, p += 2 * Vec::width) {
+  for (int k = 0; k < kCount; k += 2, p += 2 * Vec::width) {
     EvenOdd two;
     if constexpr (kPairs) {
       two = load_pairs(p);
@@ -235,10 +269,10 @@ AA_INLINE Many load_many(const T* p) {
   }
   return a;
 }
-template <bool kPairs, bool kInOneStep, class T>
-AA_INLINE void store_many(T* p, const Many& a) {
+template <bool kPairs, bool kInOneStep, int kCount, class T>
+AA_INLINE void store_many(T* p, const Many<kCount>& a) {
 #pragma GCC unroll 2
-  for (int k = 0; k < kTogether; k += 2, p += 2 * Vec::width) {
+  for (int k = 0; k < kCount; k += 2, p += 2 * Vec::width) {
     if constexpr (kPairs) {
       store_pairs<kInOneStep>(p, {a.v[k], a.v[k + 1]});
     } else if constexpr (kInOneStep && __is_same(T, bf16)) {
@@ -261,40 +295,46 @@ AA_INLINE void fetch(const T* p, bool far = true) {
 
 // A kernel with a division leaves this of a step until the next one has begun, which need not wait for square roots and
 // divisions then: p becomes finish(p, a / b).
+template <int kCount>
 struct Unfinished {
-  Many param, a, b;
+  Many<kCount> param, a, b;
   bool multiplies;  // instead of dividing
 };
 
 // The kernel on n elements where they lie, n a multiple of kBlock. Arrays of states that the optimizer does not have are
 // null.
-template <int kStates, int kWrites, bool kInOneStep, class P, class G, class S, class Kernel>
+template <int kStates, int kWrites, class Way, class P, class G, class S, class Kernel>
 __attribute__((noinline)) void step_vectors(P* p, const G* g, S* s0, S* s1, int64_t n, const Kernel& shared) {
+  constexpr int kCount = Way::kCount;
+  constexpr bool kInOneStep = Way::kInOneStep;
   const Kernel kernel = shared;  // in registers, which no store can change
   constexpr bool kPairs = __is_same(P, bf16) && __is_same(G, bf16) && (kStates == 0 || __is_same(S, bf16));
-  constexpr int64_t kStride = kTogether * Vec::width;
-  Unfinished before;
+  constexpr int64_t kStride = Many<kCount>::width;
+  Unfinished<kCount> before;
   for (int64_t i = 0; i < n; i += kBlock) {
     // Behind the end of a small tensor lies what nobody waits for.
     const bool far = (n - i) * static_cast<int64_t>(sizeof(P)) > far_ahead;
-    fetch(p + i, far);
-    fetch(g + i, far);
-    if constexpr (kStates > 0) fetch(s0 + i, far);
-    if constexpr (kStates > 1) fetch(s1 + i, far);
+    if constexpr (Way::kFetches) {
+      fetch(p + i, far);
+      if constexpr (Kernel::kReadsGrad) fetch(g + i, far);
+      if constexpr (kStates > 0) fetch(s0 + i, far);
+      if constexpr (kStates > 1) fetch(s1 + i, far);
+    }
 #pragma GCC unroll 4
     for (int64_t j = i; j < i + kBlock; j += kStride) {
-      Many param = load_many<kPairs>(p + j), state0, state1;
-      const Many grad = load_many<kPairs>(g + j);
-      if constexpr (kStates > 0) state0 = load_many<kPairs>(s0 + j);
-      if constexpr (kStates > 1) state1 = load_many<kPairs>(s1 + j);
+      Many<kCount> param = load_many<kCount, kPairs>(p + j), grad, state0, state1;
+      if constexpr (Kernel::kReadsGrad) grad = load_many<kCount, kPairs>(g + j);
+      if constexpr (kStates > 0) state0 = load_many<kCount, kPairs>(s0 + j);
+      if constexpr (kStates > 1) state1 = load_many<kCount, kPairs>(s1 + j);
       if constexpr (Kernel::kDivides) {
-        Unfinished now;
+        constexpr bool kMultiplies = Kernel::kSharesDivider && Way::kMultiplies;
+        Unfinished<kCount> now;
         now.multiplies = kernel.begin(param, grad, state0, state1, now.a, now.b);
         now.param = param;
         if constexpr ((kWrites & kState) && kStates > 0) store_many<kPairs, kInOneStep>(s0 + j, state0);
         if constexpr ((kWrites & kState) && kStates > 1) store_many<kPairs, kInOneStep>(s1 + j, state1);
         if (j > 0) {
-          kernel.finish(before.param, divide<Kernel::kByDivider>(before.a, before.b, before.multiplies));
+          kernel.finish(before.param, divide<kMultiplies>(before.a, before.b, before.multiplies));
           store_many<kPairs, kInOneStep>(p + j - kStride, before.param);
         }
         before = now;
@@ -307,8 +347,9 @@ __attribute__((noinline)) void step_vectors(P* p, const G* g, S* s0, S* s1, int6
     }
   }
   if constexpr (Kernel::kDivides) {
+    constexpr bool kMultiplies = Kernel::kSharesDivider && Way::kMultiplies;
     if (n == 0) return;
-    kernel.finish(before.param, divide<Kernel::kByDivider>(before.a, before.b, before.multiplies));
+    kernel.finish(before.param, divide<kMultiplies>(before.a, before.b, before.multiplies));
     store_many<kPairs, kInOneStep>(p + n - kStride, before.param);
   }
 }
@@ -322,10 +363,8 @@ struct VectorStep {
     const G* const grad = static_cast<const G*>(p.grad) + begin;
     S* const state0 = static_cast<S*>(p.state[0]) + begin;
     S* const state1 = kStates > 1 ? static_cast<S*>(p.state[1]) + begin : nullptr;
-    if constexpr (__is_same(P, bf16) && AA_VECTOR_AVX512) {
-      if (rounds_to_bf16) return step_vectors<kStates, kWrites, true>(param, grad, state0, state1, n, kernel);
-    }
-    step_vectors<kStates, kWrites, false>(param, grad, state0, state1, n, kernel);
+    in_best_way<__is_same(P, bf16)>(
+        [&]<class Way>(Way) { step_vectors<kStates, kWrites, Way>(param, grad, state0, state1, n, kernel); });
   }
 };
 
@@ -380,10 +419,10 @@ void run_kernel(const aa_parameter& p, int64_t begin, int64_t end, const Kernel&
       if (from == buffer) narrow(buffer, at(data, dtype, i), dtype, n);
     };
     float* const param = reach(p.param, p.param_dtype, buffers[0]);
-    const float* const grad = reach(p.grad, p.grad_dtype, buffers[1]);
+    const float* const grad = Kernel::kReadsGrad ? reach(p.grad, p.grad_dtype, buffers[1]) : nullptr;
     float* const state0 = kStates > 0 ? reach(p.state[0], p.state_dtype, buffers[2]) : nullptr;
     float* const state1 = kStates > 1 ? reach(p.state[1], p.state_dtype, buffers[3]) : nullptr;
-    step_vectors<kStates, kWrites, false>(param, grad, state0, state1, padded, kernel);
+    step_vectors<kStates, kWrites, AnyWay>(param, grad, state0, state1, padded, kernel);
     if (kWrites & kParam) give_back(param, p.param, p.param_dtype, buffers[0]);
     if (kWrites & kState) {
       if (kStates > 0) give_back(state0, p.state[0], p.state_dtype, buffers[2]);

@@ -632,9 +632,12 @@ AA_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
 #if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 11)
 inline const bool fetches_best_alone = __builtin_cpu_is("amdfam19h") != 0;
 inline const bool is_intel = __builtin_cpu_is("intel") != 0;
+// Of that family Zen 4 alone has AVX-512 and rounds to bf16.
+inline const bool is_zen4 = AA_VECTOR_AVX512 && fetches_best_alone && rounds_to_bf16;
 #else
 inline constexpr bool fetches_best_alone = false;
 inline constexpr bool is_intel = false;
+inline constexpr bool is_zen4 = false;
 #endif
 
 #if !AA_VECTOR_AVX512

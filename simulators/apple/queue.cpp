@@ -29,7 +29,7 @@ void expect_no_encoder(CommandBuffer& buffer, const char* what, bool* fine) {
 
 bool wait_for(QueueWorker& worker, std::unique_lock<std::mutex>& lock, const char* what,
               const std::function<bool()>& done) {
-  if (worker.changed.wait_for(lock, std::chrono::seconds(settings().hang_seconds), done)) return true;
+  if (wait_seconds(worker.changed, lock, settings().hang_seconds, done)) return true;
   violation("hang", std::string("the host has waited for ") + what + " for " + std::to_string(settings().hang_seconds) +
                         " seconds");
   return false;

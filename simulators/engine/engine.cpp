@@ -151,13 +151,21 @@ bool Engine::stopped(std::unique_lock<std::mutex>& lock, int device) {
   return any;
 }
 
+bool wait_seconds(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, std::uint64_t seconds,
+                  const std::function<bool()>& done) {
+  for (std::uint64_t i = 0; i < seconds; ++i) {
+    if (changed.wait_for(lock, std::chrono::seconds(1), done)) return true;
+  }
+  return done();
+}
+
 bool Engine::wait_until(std::unique_lock<std::mutex>& lock, std::uint64_t timeout_ns, const char* what,
                         const std::function<bool()>& done) {
   if (timeout_ns == 0) return done();
   if (timeout_ns < std::uint64_t{1} << 62) {
     return changed_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), done);
   }
-  if (changed_.wait_for(lock, std::chrono::seconds(settings_.hang_seconds), done)) return true;
+  if (wait_seconds(changed_, lock, settings_.hang_seconds, done)) return true;
   report_.violation("hang", std::string("the host has waited for ") + what + " for " +
                                 std::to_string(settings_.hang_seconds) + " seconds");
   return false;

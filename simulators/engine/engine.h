@@ -172,6 +172,11 @@ class Stream {
   std::thread worker_;
 };
 
+// Waits until `done`, in `seconds` waits of one second each; false if it is not done then. A process that was stopped for
+// minutes, in a debugger or with its whole machine, has spent one of them.
+bool wait_seconds(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, std::uint64_t seconds,
+                  const std::function<bool()>& done);
+
 class Engine {
  public:
   explicit Engine(Settings settings, ErrorScope scope = ErrorScope::stream);

@@ -64,8 +64,10 @@ test-all: configure_tests build/asan/build.ninja build/tsan/build.ninja build/fu
 	tools/fuzz build/fuzz -max_total_time=30
 	cmake --build build/tsan -j $(JOBS) --target thread_tests
 	ctest --test-dir build/tsan --output-on-failure -j $(JOBS) -L threads
+	@tools/list_skipped build/tsan
 	cmake --build build/asan -j $(JOBS)
 	ANYACCEL_TEST_DELAY_SEEDS=5 ctest --test-dir build/asan --output-on-failure -j $(TEST_JOBS) -LE '^repeats$$' -E '^cuda/info$$'
+	@tools/list_skipped build/asan
 
 # Runs clang-tidy over everything; the tests check only what the last commits changed.
 tidy: configure_tests

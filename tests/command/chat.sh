@@ -74,6 +74,21 @@ exec 3>&-
 wait $process || fail "after Ctrl-C the command ended with $?"
 grep -q '"assistant"' "$folder/interrupted.json" || fail "what was said before Ctrl-C is lost"
 
+# Control tokens have no text after which the answer could end: the second Ctrl-C ends the command.
+"$anyaccel" chat --model "$endless" --greedy --dtype fp32 --logit-bias 0=1000 --max-new-tokens 100000 --context 100000 <"$folder/input" \
+  >"$folder/output" 2>"$folder/notes" &
+process=$!
+exec 3>"$folder/input"
+printf 'Once upon a time\n' >&3
+for _ in $(seq 300); do grep -q "^model: " "$folder/notes" && break; sleep 0.1; done
+for _ in $(seq 300); do kill -INT $process 2>/dev/null || break; sleep 0.1; done
+kill -KILL $process 2>/dev/null # if it still runs
+exec 3>&-
+wait $process
+code=$?
+[ $code = 130 ] || fail "two Ctrl-C: exit code $code: $(cat "$folder/notes")"
+[ -s "$folder/output" ] && fail "control tokens have a text: $(cat "$folder/output")"
+
 # Errors.
 expect() {  # exit code, text of the error, input, arguments...
   code=$1 text=$2 input=$3

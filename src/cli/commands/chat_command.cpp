@@ -89,22 +89,29 @@ void add_chat_options(CommandLine& line, ChatArguments& arguments) {
                   "Elements of the cache of keys and values: auto (those of the model), int8 or fp8")
       .show_default();
   line.add_quiet_flag("--quiet", arguments.quiet, "Only the answers: nothing but errors on standard error");
-  line.footer("In the conversation, /help lists what can be typed. Ctrl-C ends an answer, and keeps what was said.");
+  line.footer(
+      "In the conversation, /help lists what can be typed. Ctrl-C ends an answer, and keeps what was said; twice, it "
+      "ends the command.");
 }
 
 // Set by Ctrl-C. The signal may be delivered to any thread of the process, so a pipe wakes the thread that reads.
 volatile sig_atomic_t interrupted = 0;
 int wake_pipe[2] = {-1, -1};
 
-void on_interrupt(int) {
+// A second Ctrl-C before the first one has had an effect, as while a long prompt is read, ends the process.
+void on_interrupt(int number) {
   const int error = errno;
+  if (interrupted) {
+    signal(number, SIG_DFL);
+    raise(number);
+  }
   interrupted = 1;
   const char byte = 0;
   (void)!write(wake_pipe[1], &byte, 1);
   errno = error;
 }
 
-// Lets Ctrl-C set `interrupted` instead of ending the process.
+// Lets Ctrl-C set `interrupted` instead of ending the process at once.
 class CatchInterrupt {
  public:
   CatchInterrupt() {

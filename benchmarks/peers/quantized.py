@@ -53,7 +53,7 @@ def main():
 
     def ours(file):
         command = [options.command, "bench", "quantized", "--model", file, "--json"]
-        command += ["--prompt-tokens", str(peers.PROMPT), "--runs", str(options.runs)]
+        command += ["--prompt-tokens", str(peers.PROMPT), "--runs", str(options.runs), "--seconds", "0.25"]
         environment = dict(os.environ, DS_ACCELERATOR="cpu", OMP_NUM_THREADS=str(options.threads))
         output = subprocess.run(command, check=True, text=True, env=environment, stdout=subprocess.PIPE).stdout
         return {result["name"]: result for result in json.loads(output)["results"]}

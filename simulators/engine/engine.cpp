@@ -145,8 +145,7 @@ bool Engine::stopped(std::unique_lock<std::mutex>& lock, int device) {
   bool any = false;
   for (std::size_t i = first; i < end; ++i) any = any || faults_[i] != Status::ok;
   if (any) {
-    changed_.wait(lock,
-                  [&] { return std::all_of(&running_[first], &running_[0] + end, [](int n) { return n == 0; }); });
+    sleep(lock, [&] { return std::all_of(&running_[first], &running_[0] + end, [](int n) { return n == 0; }); });
   }
   return any;
 }
@@ -159,13 +158,40 @@ bool wait_seconds(std::condition_variable& changed, std::unique_lock<std::mutex>
   return done();
 }
 
+bool Engine::sleep(const std::function<bool()>& done, const std::function<bool(std::condition_variable&)>& wait) {
+  if (done()) return true;
+  Sleeper sleeper{done, {}};
+  sleepers_.push_back(&sleeper);
+  const bool reached = wait(sleeper.wakes);
+  std::erase(sleepers_, &sleeper);
+  return reached;
+}
+
+void Engine::sleep(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done) {
+  sleep(done, [&](std::condition_variable& wakes) {
+    wakes.wait(lock, done);
+    return true;
+  });
+}
+
+void Engine::changed() {
+  for (Sleeper* sleeper : sleepers_) {
+    if (sleeper->done()) sleeper->wakes.notify_one();
+  }
+}
+
 bool Engine::wait_until(std::unique_lock<std::mutex>& lock, std::uint64_t timeout_ns, const char* what,
                         const std::function<bool()>& done) {
   if (timeout_ns == 0) return done();
   if (timeout_ns < std::uint64_t{1} << 62) {
-    return changed_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), done);
+    return sleep(done, [&](std::condition_variable& wakes) {
+      return wakes.wait_for(lock, std::chrono::nanoseconds(timeout_ns), done);
+    });
   }
-  if (wait_seconds(changed_, lock, settings_.hang_seconds, done)) return true;
+  if (sleep(done,
+            [&](std::condition_variable& wakes) { return wait_seconds(wakes, lock, settings_.hang_seconds, done); })) {
+    return true;
+  }
   report_.violation("hang", std::string("the host has waited for ") + what + " for " +
                                 std::to_string(settings_.hang_seconds) + " seconds");
   return false;
@@ -201,7 +227,7 @@ Status Engine::wait(Timeline& timeline, std::uint64_t value, std::uint64_t timeo
 void Engine::advance(Timeline& timeline, std::uint64_t value) {
   const std::lock_guard lock(mutex_);
   timeline.set(value, host_);
-  changed_.notify_all();
+  changed();
 }
 
 std::uint64_t Engine::value(const Timeline& timeline) {
@@ -232,7 +258,7 @@ void Engine::signal(Event& event) {
   event.error = Status::ok;
   event.clock = host_;
   event.begin_ns = event.end_ns = now_ns();
-  changed_.notify_all();
+  changed();
 }
 
 void Engine::reset(Event& event) {

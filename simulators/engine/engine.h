@@ -7,6 +7,7 @@
 // them has waited for, all of them have seen.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -162,6 +163,7 @@ class Stream {
   const std::size_t lanes_;
   const std::size_t actor_;  // of the first lane
   std::deque<Submission> queue_;
+  std::condition_variable queued_;  // wakes the worker when it has nothing to do
   std::uint64_t submitted_ = 0, completed_ = 0;
   Status error_ = Status::ok;
   bool stopping_ = false;
@@ -233,6 +235,12 @@ class Engine {
   bool stopped(std::unique_lock<std::mutex>& lock, int device);
   bool broken(int device) const { return faults_[static_cast<std::size_t>(device)] != Status::ok; }
   Status first_fault() const;
+  // Blocks until `done`, which depends on what mutex_ guards, by one call of `wait`, which returns false if it gives up.
+  bool sleep(const std::function<bool()>& done, const std::function<bool(std::condition_variable&)>& wait);
+  void sleep(std::unique_lock<std::mutex>& lock, const std::function<bool()>& done);
+  // Wakes the threads for which what they wait for has come, after a change of anything but a stream's queue. (If every thread woke
+  // to look at it, most of the time of the tests would be the kernel's.)
+  void changed();
   // False after the timeout; an endless wait that hangs is a violation.
   bool wait_until(std::unique_lock<std::mutex>& lock, std::uint64_t timeout_ns, const char* what,
                   const std::function<bool()>& done);
@@ -243,7 +251,11 @@ class Engine {
   Memory memory_;
   HandleTable handles_;
   mutable std::mutex mutex_;  // guards everything below, all streams and all events
-  std::condition_variable changed_;
+  struct Sleeper {
+    const std::function<bool()>& done;
+    std::condition_variable wakes;
+  };
+  std::vector<Sleeper*> sleepers_;
   OrderCheck order_;
   std::size_t actors_ = 1;  // 0 is the host
   Clock host_{1};

@@ -26,7 +26,8 @@ Stream::~Stream() {
     const std::lock_guard lock(engine_.mutex_);
     left = submitted_ - completed_;
     stopping_ = true;
-    engine_.changed_.notify_all();
+    queued_.notify_one();
+    engine_.changed();
   }
   if (left > 0) {
     engine_.report_.violation("destroyed-busy",
@@ -47,7 +48,7 @@ Status Stream::submit(std::vector<std::shared_ptr<const Command>> commands) {
     ++submitted_;
     ++engine_.pending_;
   }
-  engine_.changed_.notify_all();
+  queued_.notify_one();
   return Status::ok;
 }
 
@@ -69,7 +70,7 @@ bool Stream::idle() const {
 void Stream::work() {
   std::unique_lock lock(engine_.mutex_);
   for (;;) {
-    engine_.changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+    queued_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
     if (stopping_) break;
     const Submission submission = std::move(queue_.front());
     queue_.pop_front();
@@ -84,7 +85,7 @@ void Stream::execute(std::unique_lock<std::mutex>& lock, const Submission& submi
   Clock seen = submission.host;
   Status error = Status::ok;
   for (const auto& event : command.waits) {
-    engine_.changed_.wait(lock, [&] { return stopping_ || event->signaled || engine_.broken(device_); });
+    engine_.sleep(lock, [&] { return stopping_ || event->signaled || engine_.broken(device_); });
     if (stopping_) return;
     join(seen, event->clock);
     if (event->error != Status::ok) error = event->error;
@@ -92,7 +93,7 @@ void Stream::execute(std::unique_lock<std::mutex>& lock, const Submission& submi
   if (command.reach.timeline != nullptr) {
     const Timeline& timeline = *command.reach.timeline;
     const std::uint64_t value = command.reach.value;
-    engine_.changed_.wait(lock, [&] { return stopping_ || timeline.value >= value || engine_.broken(device_); });
+    engine_.sleep(lock, [&] { return stopping_ || timeline.value >= value || engine_.broken(device_); });
     if (stopping_) return;
     if (const Clock* clock = timeline.seen_at(value)) join(seen, *clock);
   }
@@ -112,7 +113,7 @@ void Stream::execute(std::unique_lock<std::mutex>& lock, const Submission& submi
     error_ = error = status;
     if (!whole_device || engine_.broken(device_)) return;
     engine_.faults_[device_] = status;
-    engine_.changed_.notify_all();
+    engine_.changed();
   };
   const bool spreads = engine_.scope_ == ErrorScope::device;
   if (injected("device_lost")) fail(Status::device_lost, true);
@@ -165,7 +166,7 @@ void Stream::execute(std::unique_lock<std::mutex>& lock, const Submission& submi
   ++completed_;
   --engine_.pending_;
   if (engine_.pending_ == 0 && engine_.order_.size() > 4096) engine_.order_.prune(engine_.host_);
-  engine_.changed_.notify_all();
+  engine_.changed();
 }
 
 void Execution::ran_on_the_host() {

@@ -106,7 +106,7 @@ void Queue::add(Item item) {
   const bool full = lazy_ && added_ - released_ >= depth && !mutated(Mutation::a_full_lazy_queue_holds);
   if (full && mutated(Mutation::a_full_lazy_queue_refuses))
     throw abi::Failure(AA_RESOURCE_EXHAUSTED, "too much is held");
-  changed_.notify_all();
+  if (!lazy_) changed_.notify_all();
   lock.unlock();
   if (full) release();
 }

@@ -51,6 +51,8 @@ class OpTensor {
 
  private:
   size_t place(size_t element) const noexcept;  // byte in the storage
+  template <class Visit>
+  void for_each_element(Visit&& visit) const;
   Bytes checked_storage() const;
 
   const Context& c_;

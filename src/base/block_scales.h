@@ -25,11 +25,14 @@ struct Evenly {
   int least;
   int most;
 
+  // Without branches and calls, so that loops over values use vector instructions.
   int nearest(float x) const {
     // Comparisons with NaN are false: a NaN, which is not allowed, becomes `least`.
-    if (!(x > static_cast<float>(least))) return least;
-    if (x > static_cast<float>(most)) return most;
-    return static_cast<int>(std::lrint(x));
+    const float above = x > low() ? x : low();
+    const float within = above < high() ? above : high();
+    // Adding 1.5 * 2^23 leaves no bit for fractions: the sum is rounded to the nearest whole number, ties to even.
+    constexpr float no_fractions = 0x1.8p23F;
+    return static_cast<int>((within + no_fractions) - no_fractions);
   }
   float value(int q) const { return static_cast<float>(q); }
   float low() const { return static_cast<float>(least); }

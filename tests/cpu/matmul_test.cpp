@@ -125,10 +125,27 @@ struct Sum {
   double size = 0;
 };
 
-Sum dot(TestMatrix& x, TestMatrix& w, TestMatrix& bias, int64_t m, int64_t n, int64_t k) {
+// The elements of an input, decoded once: a product reads each many times.
+class Numbers {
+ public:
+  explicit Numbers(TestMatrix& from) : columns_(from.view().shape[1]) {
+    for (int64_t row = 0; row < from.view().shape[0]; ++row) {
+      for (int64_t column = 0; column < columns_; ++column) values_.push_back(from.get(row, column));
+    }
+  }
+  const double* row(int64_t index) const { return values_.data() + index * columns_; }
+
+ private:
+  int64_t columns_;
+  std::vector<double> values_;
+};
+
+Sum dot(const Numbers& x, const Numbers& w, TestMatrix& bias, int64_t m, int64_t n, int64_t k) {
+  const double* const a = x.row(m);
+  const double* const b = w.row(n);
   Sum sum;
   for (int64_t i = 0; i < k; ++i) {
-    const double term = x.get(m, i) * w.get(n, i);
+    const double term = a[i] * b[i];
     sum.value += term;
     sum.size += std::abs(term);
   }
@@ -198,10 +215,11 @@ class MatmulTest : public ::testing::TestWithParam<Isa> {
     if (c.residual == Case::Separate) residual = TestMatrix::random(DType::BF16, c.m, c.n, Layout::Strided, generator_);
     if (c.residual == Case::Alias) residual = out.copy();
     const aa_tensor residual_view = c.residual == Case::Alias ? out.view() : residual.view();
+    const Numbers x_numbers(x), w_numbers(w);
     op(make_call({out.view(), x.view(), w.view(), bias.view(), residual_view}));
     for (int64_t m = 0; m < c.m; ++m) {
       for (int64_t n = 0; n < c.n; ++n) {
-        Sum sum = dot(x, w, bias, m, n, c.k);
+        Sum sum = dot(x_numbers, w_numbers, bias, m, n, c.k);
         if (residual.present()) sum.value += residual.get(m, n);
         expect_close(out, m, n, sum, what);
         if (HasFatalFailure()) return;
@@ -361,12 +379,16 @@ TEST_P(MatmulTest, SeveralWeights) {
         biases.push_back(parts[i].bias ? TestMatrix::random_vector(DType::F32, parts[i].n, generator_) : TestMatrix());
         tensors.insert(tensors.end(), {outs[i].view(), weights[i].view(), biases[i].view()});
       }
+      const Numbers x_numbers(x);
+      std::vector<Numbers> w_numbers;
+      for (TestMatrix& w : weights) w_numbers.emplace_back(w);
       for (auto* op : {tested_linear_multi, linear_multi_reference}) {
         op(make_call(tensors));
         for (size_t i = 0; i < count; ++i) {
           for (int64_t row = 0; row < m; ++row) {
             for (int64_t n = 0; n < parts[i].n; ++n) {
-              expect_close(outs[i], row, n, dot(x, weights[i], biases[i], row, n, k), "part " + std::to_string(i));
+              const Sum sum = dot(x_numbers, w_numbers[i], biases[i], row, n, k);
+              expect_close(outs[i], row, n, sum, "part " + std::to_string(i));
               if (HasFatalFailure()) return;
             }
           }
@@ -397,11 +419,13 @@ TEST_P(MatmulTest, Gated) {
         call = make_call(tensors);
         call.params = &params;
         call.params_size = sizeof(params);
+        const Numbers x_numbers(x), gate_numbers(gate), up_numbers(up);
         for (auto* op : {tested_gated_linear, gated_linear_reference}) {
           op(call);
           for (int64_t row = 0; row < m; ++row) {
             for (int64_t column = 0; column < n; ++column) {
-              const Sum a = dot(x, gate, bias_gate, row, column, k), b = dot(x, up, bias_up, row, column, k);
+              const Sum a = dot(x_numbers, gate_numbers, bias_gate, row, column, k);
+              const Sum b = dot(x_numbers, up_numbers, bias_up, row, column, k);
               const Sum product = {activate(kind, a.value) * b.value,
                                    (std::abs(a.value) + a.size) * (std::abs(b.value) + b.size)};
               expect_close(out, row, column, product, "activation " + std::to_string(kind));

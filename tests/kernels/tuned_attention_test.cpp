@@ -89,6 +89,16 @@ struct Tensor {
   float get(Index... index) {
     return widen(type, at(index...));
   }
+  // The elements of the last dimension, which is dense in all tensors here.
+  template <class... Index>
+  std::vector<double> row(int64_t size, Index... index) {
+    const char* const first = at(index..., 0);
+    std::vector<double> values(static_cast<std::size_t>(size));
+    for (int64_t d = 0; d < size; ++d) {
+      values[static_cast<std::size_t>(d)] = widen(type, first + static_cast<std::size_t>(d) * size_of(type));
+    }
+    return values;
+  }
 };
 
 // Formats of caches in bytes, as aa_cache_format numbers them.
@@ -328,16 +338,18 @@ class Attention {
     std::vector<Expected> row(static_cast<std::size_t>(c_.size));
     const int64_t b = c_.sequence[static_cast<std::size_t>(t)], kv = h / c_.group;
     if (b < 0 || b >= c_.sequences) return row;
+    std::vector<double> query = q_.row(c_.size, t, h);
+    if (round_q) {
+      for (double& x : query) x = rounded(c_.cache_type, static_cast<float>(x));
+    }
     std::vector<double> scores;
     std::vector<int64_t> slots;
     double largest = -std::numeric_limits<double>::infinity(), total = 0, largest_score = 0;
     for (int64_t j = 0; j < c_.slots; ++j) {
       if (!sees(t, j)) continue;
+      const std::vector<double> key = k_.row(c_.size, b, kv, j);
       double score = 0;
-      for (int64_t d = 0; d < c_.size; ++d) {
-        const float x = q_.get(t, h, d);
-        score += static_cast<double>(round_q ? rounded(c_.cache_type, x) : x) * k_.get(b, kv, j, d);
-      }
+      for (std::size_t d = 0; d < key.size(); ++d) score += query[d] * key[d];
       score *= scale();
       if (c_.softcap > 0) score = c_.softcap * std::tanh(score / c_.softcap);
       scores.push_back(score);
@@ -347,15 +359,15 @@ class Attention {
     }
     if (scores.empty()) return row;
     for (double& score : scores) total += score = std::exp(score - largest);
-    for (int64_t d = 0; d < c_.size; ++d) {
-      Expected& e = row[static_cast<std::size_t>(d)];
-      for (std::size_t i = 0; i < slots.size(); ++i) {
-        const double value = v_.get(b, kv, slots[i], d);
-        e.value += scores[i] / total * value;
-        e.mean_size += scores[i] / total * std::abs(value);
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      const std::vector<double> value = v_.row(c_.size, b, kv, slots[i]);
+      const double weight = scores[i] / total;
+      for (std::size_t d = 0; d < value.size(); ++d) {
+        row[d].value += weight * value[d];
+        row[d].mean_size += weight * std::abs(value[d]);
       }
-      e.largest_score = largest_score;
     }
+    for (Expected& e : row) e.largest_score = largest_score;
     return row;
   }
 

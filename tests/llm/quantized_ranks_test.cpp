@@ -23,8 +23,8 @@ using Group = std::shared_ptr<comm::ProcessGroup>;
 // Five blocks of 256 in the feed-forward layers, which are no whole number for two or three ranks; heads of 128.
 ModelShape shape_of_blocks() {
   ModelShape shape = find_model_shape("tiny");
-  shape.hidden_size = 512;
-  shape.layers = 1;  // quantizing is most of the time of this test
+  shape.hidden_size = 256;  // quantizing is most of the time of this test
+  shape.layers = 1;
   shape.heads = 6;
   shape.kv_heads = 3;
   shape.head_dim = 128;

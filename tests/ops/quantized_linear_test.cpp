@@ -49,16 +49,19 @@ std::vector<float> decoded(const TestTensor& w, const BlockFormat& format) {
 double rounding_error(const TestTensor& x, const std::vector<float>& w, int64_t n, double steps, bool bf16_weights) {
   const int64_t m = x.shape()[0], k = x.shape()[1];
   double most = 0;
+  std::vector<double> of_row(static_cast<size_t>(k));
   for (int64_t row = 0; row < m; ++row) {
+    for (int64_t i = 0; i < k; ++i) of_row[static_cast<size_t>(i)] = x.number(row * k + i);
     for (int64_t column = 0; column < n; ++column) {
       double variance = 0;
       for (int64_t g = 0; g < k; g += 32) {
         double largest = 0;
-        for (int64_t i = g; i < g + 32; ++i) largest = std::max(largest, std::fabs(x.number(row * k + i)));
+        for (int64_t i = g; i < g + 32; ++i) largest = std::max(largest, std::fabs(of_row[static_cast<size_t>(i)]));
         for (int64_t i = g; i < g + 32; ++i) {
           const double weight = static_cast<double>(w[static_cast<size_t>(column * k + i)]);
-          const double of_x = steps == 0 ? x.number(row * k + i) / 128 : largest / steps;
-          const double of_w = bf16_weights ? x.number(row * k + i) / 256 : 0;
+          const double number = of_row[static_cast<size_t>(i)];
+          const double of_x = steps == 0 ? number / 128 : largest / steps;
+          const double of_w = bf16_weights ? number / 256 : 0;
           variance += weight * weight * (of_x * of_x / 12 + of_w * of_w / 4);
         }
       }
@@ -98,12 +101,14 @@ void compare_products(const BlockFormat& format, bool on_unit, const std::vector
                                  rounded ? AA_QUANTIZED_ROUNDED : AA_QUANTIZED_EXACT});
       const std::vector<float> w = decoded(c.tensors[2], format);
       double magnitude = 0;  // of a sum, at most
+      std::vector<double> of_row(static_cast<size_t>(k));
       for (int64_t row = 0; row < m; ++row) {
+        for (int64_t j = 0; j < k; ++j) of_row[static_cast<size_t>(j)] = c.tensors[1].number(row * k + j);
         for (int64_t column = 0; column < n; ++column) {
           double sum = 0;
           for (int64_t j = 0; j < k; ++j) {
-            sum += std::fabs(c.tensors[1].number(row * k + j) *
-                             static_cast<double>(w[static_cast<size_t>(column * k + j)]));
+            sum +=
+                std::fabs(of_row[static_cast<size_t>(j)] * static_cast<double>(w[static_cast<size_t>(column * k + j)]));
           }
           magnitude = std::max(magnitude, sum);
         }

@@ -121,8 +121,11 @@ HWY_INLINE float weigh_pairs(float* scores, int64_t slots, float softcap, RowSlo
   const Shift shift = raise_maximum(scores, 2 * pairs, 0, end, softcap, slope, row_maximum);
   const __m512i ones = _mm512_set1_epi16(0x3f80);
   auto total = hn::Mul(hn::LoadU(kFloats, row_total), hn::Set(kFloats, shift.correction));
+  // The error of the coarse power is far below that of rounding.
+  const auto weight = [&](const float* score)
+                          HWY_ATTR { return coarse_power(hn::Sub(hn::LoadU(kFloats, score), shift.maximum), 0); };
   for (int64_t i = 0; i < pairs; ++i) {
-    const __m512i weights = round_to_bf16(shift.weight(scores + i * kPair), shift.weight(scores + i * kPair + kLanes));
+    const __m512i weights = round_to_bf16(weight(scores + i * kPair), weight(scores + i * kPair + kLanes));
     _mm512_storeu_si512(scores + i * kLanes, weights);
     total = dot_pairs(weights, ones, total);
   }

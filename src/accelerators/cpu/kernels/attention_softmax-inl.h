@@ -19,10 +19,9 @@ constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 // On the matrix unit, by how much scores, in units of log2(e), may be above the maximum that weights are relative to.
 constexpr float kMaximumLag = 8.0f;
 
-// 2^x, x <= 127, to be rounded to bf16 by cutting off the lower half of its bits: the 2^-8 of the mantissa that a cut needs are
-// added. The relative error of the power is below 3e-6; that of what is left, below 2^-8 + 3e-6. Below -127 it is 0 or, for the
-// processor's products of bf16, as good as 0.
-HWY_INLINE FloatVec power_to_cut(FloatVec x) {
+// 2^x + added * 2^floor(x), x <= 127; the relative error of the power is below 3e-6. Below -127 it is 0 or, for the processor's
+// products of bf16, as good as 0.
+HWY_INLINE FloatVec coarse_power(FloatVec x, float added) {
 #if HWY_TARGET == HWY_AVX3
   const FloatVec f{_mm512_reduce_ps(x.raw, 0x09)};  // x - floor(x), and 0 for -infinity
 #else
@@ -30,18 +29,22 @@ HWY_INLINE FloatVec power_to_cut(FloatVec x) {
   const auto whole = hn::Floor(x);
   const auto f = hn::Sub(x, whole);
 #endif
-  // Minimax polynomial of 2^f on [0, 1], and 2^-8.
+  // Minimax polynomial of 2^f on [0, 1].
   auto p = hn::Set(kFloats, 0.0135341679f);
   p = hn::MulAdd(p, f, hn::Set(kFloats, 0.0520114606f));
   p = hn::MulAdd(p, f, hn::Set(kFloats, 0.241442757f));
   p = hn::MulAdd(p, f, hn::Set(kFloats, 0.693003834f));
-  p = hn::MulAdd(p, f, hn::Set(kFloats, 1.00000259f + 0x1p-8f));
+  p = hn::MulAdd(p, f, hn::Set(kFloats, 1.00000259f + added));
 #if HWY_TARGET == HWY_AVX3
   return FloatVec{_mm512_scalef_ps(p.raw, x.raw)};
 #else
   return hn::BitCast(kFloats, hn::Add(hn::BitCast(kInts, p), hn::ShiftLeft<23>(hn::ConvertTo(kInts, whole))));
 #endif
 }
+
+// 2^x, to be rounded to bf16 by cutting off the lower half of its bits: the 2^-8 of the mantissa that a cut needs are added. The
+// relative error of what is left is below 2^-8 + 3e-6.
+HWY_INLINE FloatVec power_to_cut(FloatVec x) { return coarse_power(x, 0x1p-8f); }
 
 // Returns the factor by which queries, or their scores, are multiplied: scores are held in units of log2(e), so that the
 // exponential is a power of two, and before a soft cap in units of the cap.

@@ -104,7 +104,7 @@ expect 2 "there is no /sav" '/sav x\n' --model "$model"
 expect 1 "expected an array of messages" '' --model "$model" --load "$stories/config.json"
 expect 1 'there is no chat template "rag"' 'hello\n' --model "$model" --template rag
 expect 2 "it cannot go with" 'hello\n' --model "$model" --greedy --top-k 3
-WORLD_SIZE=2 expect 2 "WORLD_SIZE is 2" 'hello\n' --model "$model"
+RANK=0 WORLD_SIZE=2 expect 2 "a job of 2 ranks" 'hello\n' --model "$model"
 printf '{%% for %%}' >"$model/chat_template.jinja"
 expect 1 "the chat template cannot be used: line 1" 'hello\n' --model "$model"
 echo "chat: ok"

@@ -27,7 +27,11 @@ refused() {  # code, text, arguments...
   grep -qF -- "$part" "$folder/err" || fail "'$*' does not say '$part': $(cat "$folder/err")"
 }
 refused 2 "no text" --pooling mean
-WORLD_SIZE=2 refused 2 "embed runs in one process, and WORLD_SIZE is 2" --text x
+RANK=0 WORLD_SIZE=2 refused 2 "embed runs in one process, and this one belongs to a job of 2 ranks" --text x
+OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=3 refused 2 "belongs to a job of 3 ranks" --text x
+WORLD_SIZE="" embed --text x >"$folder/alone" 2>"$folder/err" || fail "an empty WORLD_SIZE is refused: $(cat "$folder/err")"
+RANK=0 WORLD_SIZE=1 embed --text x >"$folder/one" 2>"$folder/err" || fail "a job of one is refused: $(cat "$folder/err")"
+cmp -s "$folder/alone" "$folder/one" || fail "a job of one has another result"
 refused 2 "--pooling is 'max'; expected mean or last" --text x --pooling max
 refused 1 "the text has 0 tokens" --text "" --no-bos
 echo "embed: ok"

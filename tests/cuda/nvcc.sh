@@ -1,6 +1,6 @@
 # Without NVRTC, nvcc compiles the kernels of a story, where the machine has it.
 . "$2/tests/simulated/common.sh"
-${CUDA_HOME:-/usr/local/cuda}/bin/nvcc --version >/dev/null 2>&1 || nvcc --version >/dev/null 2>&1 ||
+"${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" --version >/dev/null 2>&1 || { [ -z "${CUDA_HOME:-}" ] && nvcc --version >/dev/null 2>&1; } ||
   { echo "skipped: there is no nvcc"; exit 77; }
 run || fail "with NVRTC: $(cat "$folder/err")"
 whole=$(cat "$folder/out")

@@ -151,7 +151,7 @@ else
 fi
 # The backend mpi where no MPI started the ranks: Open MPI, which then starts itself, sets variables of PMIx on the way.
 for compiler in mpicc.openmpi mpicc.mpich; do
-  has $compiler || continue
+  has $compiler || { echo "skipped: there is no $compiler"; continue; }
   runner="no MPI, $compiler"
   MPICC=$compiler "$anyaccel" launch --num_accelerators 2 "$2" mpi >"$dir/out" 2>"$dir/err" && fail "no error"
   grep -q "and no MPI's launcher has left its variables in the environment" "$dir/err" || fail "not told that there is none"

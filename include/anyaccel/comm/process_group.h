@@ -146,6 +146,9 @@ std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {}
 // each process its own device, before init_process_group(): set_device(local_rank() % device_count()). Throws
 // InvalidArgument for contradictory variables.
 int local_rank();
+// Returns how many ranks the job of this process has, from the same sources; 1 if there is no job. Throws InvalidArgument for
+// contradictory variables.
+int job_size();
 // Returns the group of all processes; null before init_process_group() and after destroy_process_group().
 std::shared_ptr<ProcessGroup> world() noexcept;
 // Leaves the job; groups that are still held remain valid objects but fail at their next use. Every rank calls it when

@@ -44,7 +44,6 @@ struct Node {
   std::vector<aa_tensor> tensors;
   std::vector<uint64_t> params;  // 8-byte aligned copy of the params struct
   uint32_t params_size = 0;
-  size_t together = 1;  // of a graph: the nodes from this one on that run at once
   // Copy and Fill: destination, source, size; a fill keeps its pattern
   void* destination = nullptr;
   const void* source = nullptr;

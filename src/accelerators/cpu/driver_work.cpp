@@ -1,13 +1,10 @@
 // The CPU driver's ops and graphs: run now, or record and replay.
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstring>
-#include <span>
 
 #include "accelerators/cpu/ceilings.h"
 #include "accelerators/cpu/driver_objects.h"
-#include "accelerators/cpu/kernels/quantized_linear.h"
 #include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/error.h"
@@ -33,53 +30,6 @@ void run_fill(const Node& node) {
   }
 }
 
-aa_op_call call_of(const Node& node) {
-  aa_op_call call{};
-  call.struct_size = sizeof(call);
-  call.op = node.op;
-  call.tensors = node.tensors.data();
-  call.tensor_count = static_cast<uint32_t>(node.tensors.size());
-  call.params = node.params.data();
-  call.params_size = node.params_size;
-  return call;
-}
-
-bool is_quantized_product(const Node& node) {
-  return node.kind == Node::Kind::Op && op_entries()[static_cast<size_t>(node.op)].fast == quantized_linear;
-}
-
-// Finds the products that run at once: those of queries, keys and values, and those of gate and up. Each of them would otherwise be a
-// region of the worker pool, in which threads wait for each other and begin to read elsewhere.
-void join_products(std::vector<Node>& nodes) {
-  for (size_t first = 0; first < nodes.size(); first += nodes[first].together) {
-    nodes[first].together = 1;
-    if (!is_quantized_product(nodes[first])) continue;
-    size_t next = first + 1;
-    const auto goes_with_all = [&] {
-      return std::all_of(&nodes[first], &nodes[next],
-                         [&](const Node& node) { return go_together(call_of(node), call_of(nodes[next])); });
-    };
-    while (next < nodes.size() && next - first < kMostTogether && is_quantized_product(nodes[next]) &&
-           goes_with_all()) {
-      ++next;
-    }
-    nodes[first].together = next - first;
-  }
-}
-
-// Runs nodes in their order, those that go together at once.
-void run_nodes(std::span<const Node> nodes) {
-  for (size_t i = 0; i < nodes.size(); i += nodes[i].together) {
-    if (nodes[i].together == 1) {
-      run_node(nodes[i]);
-      continue;
-    }
-    std::array<aa_op_call, kMostTogether> calls;
-    for (size_t j = 0; j < nodes[i].together; ++j) calls[j] = call_of(nodes[i + j]);
-    quantized_linears({calls.data(), nodes[i].together});
-  }
-}
-
 }  // namespace
 
 void copy_bytes(void* destination, const void* source, size_t size) {
@@ -100,7 +50,14 @@ void copy_bytes(void* destination, const void* source, size_t size) {
 void run_node(const Node& node) {
   switch (node.kind) {
     case Node::Kind::Op: {
-      op_entries()[static_cast<size_t>(node.op)].fast(call_of(node));
+      aa_op_call call{};
+      call.struct_size = sizeof(call);
+      call.op = node.op;
+      call.tensors = node.tensors.data();
+      call.tensor_count = static_cast<uint32_t>(node.tensors.size());
+      call.params = node.params.data();
+      call.params_size = node.params_size;
+      op_entries()[static_cast<size_t>(node.op)].fast(call);
       break;
     }
     case Node::Kind::Copy: copy_bytes(node.destination, node.source, node.size); break;
@@ -183,7 +140,6 @@ const aa_graph_table* graph_table() {
         return guarded([&] {
           std::unique_ptr<GraphObject> captured = std::move(object(stream).capture);
           if (!captured) throw InvalidArgument("the stream is not capturing", AA_FAILED_PRECONDITION);
-          join_products(captured->nodes);
           if (out_graph) *out_graph = reinterpret_cast<aa_graph*>(captured.release());
         });
       },
@@ -194,12 +150,13 @@ const aa_graph_table* graph_table() {
       [](void*, aa_graph* graph, aa_stream* stream) -> aa_status* {
         return guarded([&] {
           StreamObject& s = object(stream);
-          const std::vector<Node>& nodes = object(graph).nodes;
-          if (s.capture) {
-            s.capture->nodes.insert(s.capture->nodes.end(), nodes.begin(), nodes.end());
-            return;
+          for (const Node& node : object(graph).nodes) {
+            if (s.capture) {
+              s.capture->nodes.push_back(node);
+            } else {
+              run_node(node);
+            }
           }
-          run_nodes(nodes);
         });
       },
       [](void*, aa_graph* graph, int64_t* out_count) -> aa_status* {

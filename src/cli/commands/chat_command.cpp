@@ -3,8 +3,10 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
@@ -24,6 +26,7 @@
 #include "anyaccel/llm/chat_template.h"
 #include "anyaccel/llm/text_generation.h"
 #include "base/files/files.h"
+#include "base/files/unfinished_files.h"
 #include "base/text/json.h"
 #include "base/text/text.h"
 #include "base/text/utf8.h"
@@ -90,18 +93,30 @@ void add_chat_options(CommandLine& line, ChatArguments& arguments) {
       .show_default();
   line.add_quiet_flag("--quiet", arguments.quiet, "Only the answers: nothing but errors on standard error");
   line.footer(
-      "In the conversation, /help lists what can be typed. Ctrl-C ends an answer, and keeps what was said; twice, it "
-      "ends the command.");
+      "In the conversation, /help lists what can be typed. Ctrl-C ends an answer, and keeps what was said; a second "
+      "one "
+      "before the answer has ended ends the command.");
 }
 
 // Set by Ctrl-C. The signal may be delivered to any thread of the process, so a pipe wakes the thread that reads.
 volatile sig_atomic_t interrupted = 0;
 int wake_pipe[2] = {-1, -1};
 
-// A second Ctrl-C before the first one has had an effect, as while a long prompt is read, ends the process.
+int64_t milliseconds_now() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1000000;
+}
+
+// A second Ctrl-C before the first one has had an effect, as while a long prompt is read, ends the process. One that comes at once
+// is the first again: the terminal sends it to a program that starts this one, too, which may pass it on.
 void on_interrupt(int number) {
+  static std::atomic<int64_t> first{0};
   const int error = errno;
-  if (interrupted) {
+  if (!interrupted) {
+    first = milliseconds_now();
+  } else if (milliseconds_now() - first >= 200) {
+    remove_unfinished_files();
     signal(number, SIG_DFL);
     raise(number);
   }
@@ -370,7 +385,8 @@ class Chat {
             "/load FILE    go on with a saved conversation\n"
             "/exit         leave, as Ctrl-D does\n"
             "//...         a message that begins with a slash\n"
-            "A line that ends with a backslash continues on the next one. Ctrl-C ends an answer.\n",
+            "A line that ends with a backslash continues on the next one. Ctrl-C ends an answer;\n"
+            "a second one before it has ended ends the command.\n",
             stderr);
       } else if (name == "/system") {
         conversation_.set_system(argument);

@@ -16,6 +16,7 @@
 #include <system_error>
 #include <type_traits>
 
+#include "anyaccel/comm/process_group.h"
 #include "anyaccel/error.h"
 #include "anyaccel/file_output.h"
 #include "cli/json_output.h"
@@ -147,10 +148,10 @@ double parse_number(const std::string& option, const std::string& text, double l
 }
 
 void require_one_process(const std::string& command) {
-  const char* ranks = std::getenv("WORLD_SIZE");
-  if (ranks == nullptr || std::string_view(ranks) == "1") return;
-  throw UsageError(command + " runs in one process, and WORLD_SIZE is " + std::string(ranks) +
-                   "; only anyaccel generate splits a model over ranks");
+  const int ranks = comm::job_size();
+  if (ranks == 1) return;
+  throw UsageError(command + " runs in one process, and this one belongs to a job of " + std::to_string(ranks) +
+                   " ranks; only anyaccel generate splits a model over ranks");
 }
 
 bool stderr_is_terminal() { return isatty(STDERR_FILENO) == 1; }

@@ -10,7 +10,6 @@
 #include "accelerators/cpu/kernels/quantized_linear.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <span>
 
@@ -285,71 +284,20 @@ void multiply_panels(const QuantizedProduct& product) {
   }
 }
 
-bool is_one_row(const QuantizedProduct& product) {
-  return product.args.m == 1 && product.rounded && !takes_unit(product) && !takes_bytes(product) &&
-         takes_one_row(product.format->number, product.args.k);
-}
+}  // namespace
 
-void multiply_product(const QuantizedProduct& product) {
+void quantized_linear(const aa_op_call& call) {
+  const QuantizedProduct product = quantized_linear_args(call);
   if (product.args.m == 0 || product.args.parts[0].n == 0) return;
   const uint32_t format = product.format->number;
   if (takes_unit(product)) return multiply_on_unit(product);
   if (takes_bytes(product)) return multiply_bytes(product);
-  if (is_one_row(product)) return multiply_one_row({&product, 1});
+  if (product.args.m == 1 && product.rounded && takes_one_row(format, product.args.k)) return multiply_one_row(product);
   // With Q8_0, whose x is rounded to 16 bits, bf16 products of decoded panels are half again as fast where there are any.
   const bool panels = format == AA_BLOCK_Q8_0 && product.args.m > kMostDirectRows && cpu_features().fast_bf16;
   if (product.args.m > 1 && product.rounded && !panels && takes_tiles(format)) return multiply_tiles(product);
   if (product.args.m > kMostDirectRows) return multiply_panels(product);
   multiply_directly(product, false);
-}
-
-// The memory that a tensor lies in.
-struct Bytes {
-  const char* begin = nullptr;
-  const char* end = nullptr;
-  bool overlaps(const Bytes& other) const { return begin < other.end && other.begin < end; }
-};
-Bytes bytes_of(const aa_tensor& tensor) {
-  if (tensor.dtype == AA_DTYPE_NONE) return {};
-  const auto size = static_cast<int64_t>(dtype_size(static_cast<DType>(tensor.dtype)));
-  int64_t first = 0, last = 0;  // elements
-  for (int i = 0; i < tensor.ndim; ++i) {
-    if (tensor.shape[i] == 0) return {};
-    const int64_t reach = (tensor.shape[i] - 1) * tensor.strides[i];
-    (reach < 0 ? first : last) += reach;
-  }
-  const auto* data = static_cast<const char*>(tensor.data);
-  return {data + first * size, data + (last + 1) * size};
-}
-
-bool same_view(const aa_tensor& a, const aa_tensor& b) {
-  return a.data == b.data && a.dtype == b.dtype && a.ndim == b.ndim && std::equal(a.shape, a.shape + a.ndim, b.shape) &&
-         std::equal(a.strides, a.strides + a.ndim, b.strides);
-}
-
-}  // namespace
-
-void quantized_linear(const aa_op_call& call) { multiply_product(quantized_linear_args(call)); }
-
-bool go_together(const aa_op_call& a, const aa_op_call& b) {
-  if (a.tensors[1].shape[0] != 1 || !same_view(a.tensors[1], b.tensors[1])) return false;
-  const Bytes out_a = bytes_of(a.tensors[0]), out_b = bytes_of(b.tensors[0]);
-  const auto meets = [](const Bytes& out, const aa_op_call& call) {
-    return std::any_of(call.tensors, call.tensors + call.tensor_count,
-                       [&](const aa_tensor& tensor) { return out.overlaps(bytes_of(tensor)); });
-  };
-  return !meets(out_a, b) && !meets(out_b, a);
-}
-
-void quantized_linears(std::span<const aa_op_call> calls) {
-  std::array<QuantizedProduct, kMostTogether> products;
-  bool rows = true;
-  for (size_t i = 0; i < calls.size(); ++i) {
-    products[i] = quantized_linear_args(calls[i]);
-    rows = rows && products[i].args.parts[0].n > 0 && is_one_row(products[i]);
-  }
-  if (rows) return multiply_one_row({products.data(), calls.size()});
-  for (size_t i = 0; i < calls.size(); ++i) multiply_product(products[i]);
 }
 
 void quantized_linear_by_row(const aa_op_call& call) {

@@ -2,9 +2,7 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "accelerators/cpu/kernels/matmul_args.h"
 #include "base/block_format.h"
@@ -32,22 +30,11 @@ struct QuantizedInput {
 
 QuantizedProduct quantized_linear_args(const aa_op_call& call);
 
-// Returns true if two calls of "quantized_linear" have the same row of x and neither writes what the other reads or writes, so that
-// quantized_linears() takes them at once.
-bool go_together(const aa_op_call& a, const aa_op_call& b);
-// The most that it takes.
-inline constexpr size_t kMostTogether = 4;
-// As quantized_linear() for each of them; any two of several calls go_together().
-void quantized_linears(std::span<const aa_op_call> calls);
-
-// Less than so many bytes of weights are not worth waking another thread.
-inline constexpr int64_t kBytesOfOneThread = int64_t{128} << 10;
-
 // Returns how many rows of `row_bytes` a thread takes at once, of n: at most 256 KiB, but at least 8 rows, in about equal pieces,
 // as many for each thread, so that the last ones end together.
 inline int64_t rows_of_piece(int64_t n, int64_t row_bytes, int64_t threads) {
   const int64_t most = std::clamp<int64_t>((int64_t{256} << 10) / std::max<int64_t>(row_bytes, 1), 8, 1024);
-  if (n * row_bytes <= kBytesOfOneThread) return std::max<int64_t>(n, 1);
+  if (n * row_bytes <= int64_t{128} << 10) return std::max<int64_t>(n, 1);  // not worth waking another thread
   const int64_t rounds = (n + most * threads - 1) / (most * threads);
   const int64_t pieces = rounds * threads;
   return std::max<int64_t>(((n + pieces - 1) / pieces + 3) / 4 * 4, 8);

@@ -8,7 +8,6 @@
 #include "accelerators/cpu/kernels/quantized_row.h"
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstring>
 #include <limits>
@@ -472,40 +471,24 @@ bool has_row_kernels(uint32_t format, int64_t k) {
   return k % kBlock == 0 && cpu_features().avx512_vnni && find_row_kernels(format).multiply != nullptr;
 }
 
-// The row of x as each product needs it, in scratch of this thread.
-std::array<BlockRow, kMostTogether> round_one_row(std::span<const QuantizedProduct> products) {
-  const Matmul& args = products[0].args;
-  const int64_t k = args.k, blocks = k / kBlock;
+// The row of x, in scratch of this thread.
+BlockRow round_one_row(const QuantizedProduct& product) {
+  const int64_t k = product.args.k, blocks = k / kBlock;
   auto* wide = scratch<float>(Scratch::Row0, static_cast<size_t>(k));
-  auto* values = scratch<int8_t>(Scratch::Row1, static_cast<size_t>(2 * k) * products.size());
-  auto* factors = scratch<float>(Scratch::Row2, static_cast<size_t>(32 * blocks) * products.size());
-  if (k > 0) read_floats(row_of(args.x, 0, k), 0, k, wide);
-  std::array<BlockRow, kMostTogether> rows;
-  for (size_t i = 0; i < products.size(); ++i, values += 2 * k, factors += 32 * blocks) {
-    size_t same = 0;
-    while (products[same].format != products[i].format) ++same;
-    if (same < i) {
-      rows[i] = rows[same];
-      continue;
-    }
-    find_row_kernels(products[i].format->number).round(wide, k, values, factors, factors + 16 * blocks);
-    rows[i] = {values, factors, factors + 16 * blocks};
-  }
-  return rows;
+  auto* values = scratch<int8_t>(Scratch::Row1, static_cast<size_t>(2 * k));
+  auto* factors = scratch<float>(Scratch::Row2, static_cast<size_t>(32 * blocks));
+  if (k > 0) read_floats(row_of(product.args.x, 0, k), 0, k, wide);
+  find_row_kernels(product.format->number).round(wide, k, values, factors, factors + 16 * blocks);
+  return {values, factors, factors + 16 * blocks};
 }
 
-// Columns [begin, end) of the result.
-void multiply_row_span(const QuantizedProduct& product, const BlockRow& x, int64_t begin, int64_t end) {
-  if (begin == end) return;
-  const int64_t n = end - begin;
+// Columns [begin, begin + n) of the result.
+void multiply_row_span(const QuantizedProduct& product, const void* x, int64_t begin, int64_t n) {
   auto* products = scratch<float>(Scratch::Tile, static_cast<size_t>(n));
   find_row_kernels(product.format->number)
-      .multiply(product.w + begin * product.w_stride, product.w_stride, n, x, product.args.k / kBlock, products);
+      .multiply(product.w + begin * product.w_stride, product.w_stride, n, *static_cast<const BlockRow*>(x),
+                product.args.k / kBlock, products);
   finish_row(product.args, product.args.parts[0], 0, begin, n, products, nullptr);
-}
-
-int64_t row_bytes_of(const QuantizedProduct& product) {
-  return product.args.k / product.format->values * product.format->bytes;
 }
 
 // The rows that a thread takes first, of n, when `threads` share them: four odd streams, three quarters of the rows in all. 0 where
@@ -516,39 +499,21 @@ int64_t rows_of_own_part(int64_t n, int64_t row_bytes, int64_t threads) {
   return rows * row_bytes < int64_t{64} << 10 ? 0 : rows;
 }
 
-// Each thread has one large part of the largest matrix and an equal part of each other one, since beginning elsewhere costs about a
-// microsecond in which little is read; the rest of the largest is shared in pieces, so that the threads end together.
-void multiply_row_alone_or_shared(std::span<const QuantizedProduct> products) {
-  const auto x = round_one_row(products);
-  size_t largest = 0;
-  int64_t most = 0, all = 0;
-  for (size_t i = 0; i < products.size(); ++i) {
-    const int64_t bytes = products[i].args.parts[0].n * row_bytes_of(products[i]);
-    all += bytes;
-    if (bytes > most) {
-      most = bytes;
-      largest = i;
-    }
-  }
-  if (all <= kBytesOfOneThread) {
-    for (size_t i = 0; i < products.size(); ++i) multiply_row_span(products[i], x[i], 0, products[i].args.parts[0].n);
-    return;
-  }
-  const QuantizedProduct& shared = products[largest];
-  const int64_t n = shared.args.parts[0].n, row_bytes = row_bytes_of(shared);
+// Each thread has one large part of the weights, since beginning elsewhere costs about a microsecond in which little is read; the
+// rest is shared in pieces, so that the threads end together.
+void multiply_row_alone_or_shared(const QuantizedProduct& product, bool alone) {
+  const BlockRow x = round_one_row(product);
+  const int64_t n = product.args.parts[0].n;
+  const int64_t row_bytes = product.args.k / product.format->values * product.format->bytes;
+  const int64_t small_piece = rows_of_piece(n, row_bytes, WorkerPool::instance().size());
+  if (alone || n <= small_piece) return multiply_row_span(product, &x, 0, n);
   std::atomic<int64_t> taken{0};
   WorkerPool::instance().run([&](int index, int count) {
     const int64_t own = rows_of_own_part(n, row_bytes, count), rest = n - own * count;
-    const int64_t piece =
-        own > 0 ? std::max<int64_t>((rest / (2 * count) + 3) / 4 * 4, 8) : rows_of_piece(n, row_bytes, count);
-    multiply_row_span(shared, x[largest], own * index, own * (index + 1));
-    for (size_t i = 0; i < products.size(); ++i) {
-      if (i == largest) continue;
-      const int64_t columns = products[i].args.parts[0].n;
-      multiply_row_span(products[i], x[i], columns * index / count, columns * (index + 1) / count);
-    }
+    const int64_t piece = own > 0 ? std::max<int64_t>((rest / (2 * count) + 3) / 4 * 4, 8) : small_piece;
+    if (own > 0) multiply_row_span(product, &x, own * index, own);
     for (int64_t at = taken.fetch_add(piece); at < rest; at = taken.fetch_add(piece)) {
-      multiply_row_span(shared, x[largest], own * count + at, own * count + std::min(at + piece, rest));
+      multiply_row_span(product, &x, own * count + at, std::min(piece, rest - at));
     }
   });
 }
@@ -556,7 +521,7 @@ void multiply_row_alone_or_shared(std::span<const QuantizedProduct> products) {
 #else
 
 bool has_row_kernels(uint32_t /*format*/, int64_t /*k*/) { return false; }
-void multiply_row_alone_or_shared(std::span<const QuantizedProduct> /*products*/) {}
+void multiply_row_alone_or_shared(const QuantizedProduct& /*product*/, bool /*alone*/) {}
 
 #endif
 
@@ -571,8 +536,8 @@ AA_CPU_EXPORT(multiply_row_alone_or_shared);
 
 bool takes_one_row(uint32_t format, int64_t k) { return AA_CPU_DISPATCH(has_row_kernels)(format, k); }
 
-void multiply_one_row(std::span<const QuantizedProduct> products) {
-  AA_CPU_DISPATCH(multiply_row_alone_or_shared)(products);
+void multiply_one_row(const QuantizedProduct& product) {
+  AA_CPU_DISPATCH(multiply_row_alone_or_shared)(product, is_small(product.args));
 }
 
 }  // namespace anyaccel::cpu

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
 #include "accelerators/cpu/kernels/quantized_linear.h"
 
@@ -11,8 +10,7 @@ namespace anyaccel::cpu {
 // Returns true if the processor and the format have such products, for rows of k columns, a multiple of 256: Q4_0, Q8_0, Q4_K, Q5_K
 // and Q6_K.
 bool takes_one_row(uint32_t format, int64_t k);
-// out = x * transpose(w) + bias + residual for one row of x, rounded as AA_QUANTIZED_ROUNDED allows, for up to kMostTogether
-// products of the same x. Uses the worker pool once.
-void multiply_one_row(std::span<const QuantizedProduct> products);
+// out = x * transpose(w) + bias + residual for one row of x, rounded as AA_QUANTIZED_ROUNDED allows. Uses the worker pool.
+void multiply_one_row(const QuantizedProduct& product);
 
 }  // namespace anyaccel::cpu

@@ -94,8 +94,7 @@ void add_chat_options(CommandLine& line, ChatArguments& arguments) {
   line.add_quiet_flag("--quiet", arguments.quiet, "Only the answers: nothing but errors on standard error");
   line.footer(
       "In the conversation, /help lists what can be typed. Ctrl-C ends an answer, and keeps what was said; a second "
-      "one "
-      "before the answer has ended ends the command.");
+      "one before the answer has ended ends the command.");
 }
 
 // Set by Ctrl-C. The signal may be delivered to any thread of the process, so a pipe wakes the thread that reads.

@@ -12,7 +12,6 @@
 #include <limits>
 #include <new>
 #include <sstream>
-#include <string_view>
 #include <system_error>
 #include <type_traits>
 

@@ -16,8 +16,9 @@ namespace {
 
 constexpr int64_t kCases = 60;
 
-// Random blocks whose values are finite and below 64; with some gaps between rows.
-TestTensor random_blocks(Random& random, const BlockFormat& format, int64_t rows, int64_t k) {
+// Random blocks whose values are finite and below 64; with some gaps between rows. Bytes are 255 with a chance of
+// `full`, but for the first and the last four, among which most formats have scales.
+TestTensor random_blocks(Random& random, const BlockFormat& format, int64_t rows, int64_t k, double full = 0) {
   const int64_t per_row = k / format.values;
   TestTensor w(DType::U8, {rows, per_row * format.bytes});
   std::vector<float> values(format.values);
@@ -25,7 +26,10 @@ TestTensor random_blocks(Random& random, const BlockFormat& format, int64_t rows
   for (int64_t i = 0; i < rows * per_row; ++i) {
     bool good = false;
     while (!good) {
-      for (std::byte& byte : block) byte = static_cast<std::byte>(random.integer(0, 255));
+      for (size_t b = 0; b < block.size(); ++b) {
+        const bool inside = b >= 4 && b + 4 < block.size();
+        block[b] = static_cast<std::byte>(inside && random.chance(full) ? 255 : random.integer(0, 255));
+      }
       decode_blocks(format, block, values);
       good = std::all_of(values.begin(), values.end(), [](float v) { return std::fabs(v) < 64; });
     }
@@ -223,6 +227,38 @@ TEST(QuantizedLinear, LargeWeightsAreDecodedInPieces) {
     ASSERT_EQ(c.tensors[0].number(i), product + static_cast<double>(i % n + i % 101))
         << "row " << i / n << ", " << i % n;
   }
+}
+
+// The largest products of integers do not overflow where they are added: x is 1 or -1, which rounds to the largest number, in whole
+// groups or halves, and most of the weights' bits are set.
+TEST_P(Quantized, LargestProductsAreAddedWhole) {
+  if (anyaccel::testing::device_under_test() != nullptr) GTEST_SKIP() << "is about the kernels of the CPU";
+  const BlockFormat& format = GetParam();
+  for_each_seed([&](Random& random) {
+    for (const int64_t m : {1, 2, 3, 4, 9}) {
+      const int64_t n = 33, k = 512;
+      OpCase c;
+      c.op = "quantized_linear";
+      TestTensor x(DType::F32, {m, k});
+      for (int64_t i = 0; i < m * k; i += 16) {
+        const double number = random.chance(0.5) ? 1 : -1;
+        for (int64_t j = i; j < i + 16; ++j) x.set(j, number);
+      }
+      c.tensors = {TestTensor(DType::F32, {m, n}), x, random_blocks(random, format, n, k, 0.95), TestTensor(),
+                   TestTensor()};
+      c.with(aa_quantized_params{0, static_cast<int32_t>(format.number), AA_QUANTIZED_ROUNDED});
+      const std::vector<float> w = decoded(c.tensors[2], format);
+      double magnitude = 0;
+      for (int64_t column = 0; column < n; ++column) {
+        double sum = 0;
+        for (int64_t i = 0; i < k; ++i) sum += std::fabs(static_cast<double>(w[static_cast<size_t>(column * k + i)]));
+        magnitude = std::max(magnitude, sum);
+      }
+      // On the matrix unit, weights are rounded to bf16.
+      const double of_unit = is_isa_available(Isa::Amx) ? 0x1p-8 : 0;
+      compare(c, {(of_unit + 1e-6) * magnitude, 0, 1});
+    }
+  });
 }
 
 // Threads share the rows of a large matrix in pieces: each result is that of four rows alone.

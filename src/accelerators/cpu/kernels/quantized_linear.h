@@ -6,6 +6,7 @@
 
 #include "accelerators/cpu/kernels/matmul_args.h"
 #include "base/block_format.h"
+#include "base/simd/cpu_features.h"
 
 namespace anyaccel::cpu {
 
@@ -29,6 +30,10 @@ struct QuantizedInput {
 };
 
 QuantizedProduct quantized_linear_args(const aa_op_call& call);
+
+// Selects the version of a function that multiplies bytes: without VNNI, AVX-512 takes that of AVX2.
+#define AA_BYTES_DISPATCH(function) (*function##_versions[static_cast<int>(::anyaccel::cpu::set_for_bytes())])
+inline Isa set_for_bytes() { return isa() >= Isa::Avx512 && !cpu_features().avx512_vnni ? Isa::Avx2 : isa(); }
 
 // Returns how many rows of `row_bytes` a thread takes at once, of n: at most 256 KiB, but at least 8 rows, in about equal pieces,
 // as many for each thread, so that the last ones end together.

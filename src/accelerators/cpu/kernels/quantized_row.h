@@ -1,4 +1,5 @@
-// Products of one row of x with quantized weights, 256 columns at a time, as integers: for processors with AVX-512 and VNNI.
+// Products of one row of x with quantized weights, 256 columns at a time, as integers: for processors with AVX2, or AVX-512 and
+// VNNI.
 #pragma once
 
 #include <cstdint>
@@ -6,6 +7,14 @@
 #include "accelerators/cpu/kernels/quantized_linear.h"
 
 namespace anyaccel::cpu {
+
+// A row of x for blocks of 256 values.
+struct BlockRow {
+  // [k], of Q8_0 [2 k]: the groups of 32 of a block in the order in which a kernel meets them.
+  const int8_t* values = nullptr;
+  const float* first = nullptr;   // [k / 256][16]: what the kernel multiplies scales with
+  const float* second = nullptr;  // [k / 256][16]: what it adds for offsets of weights, or the bits of integers
+};
 
 // Returns true if the processor and the format have such products, for rows of k columns, a multiple of 256: Q4_0, Q8_0, Q4_K, Q5_K
 // and Q6_K.

@@ -1,4 +1,4 @@
-// Products of several rows of x with quantized weights, as integers: for processors with AVX-512 and VNNI.
+// Products of several rows of x with quantized weights, as integers: for processors with AVX2, or AVX-512 and VNNI.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,11 @@ namespace anyaccel::cpu {
 
 // Rows of x as integers, in groups of 32 with a scale each.
 struct TiledInput {
-  const int8_t* values = nullptr;   // [m][k]; of `finer` ones the upper halves
-  const int8_t* lower = nullptr;    // [m][k], for Q8_0 only: scale * (256 * values + lower), the scale being a 256th
+  const int8_t* values = nullptr;  // [m][k]; of `finer` ones the upper halves
+  const int8_t* lower =
+      nullptr;  // [m][k], for Q8_0 with VNNI only: scale * (256 * values + lower), the scale being a 256th
+  // [m][k], in place of both for weights of 16 bits: of four neighbours the first and the third, then the other two.
+  const int16_t* wide = nullptr;
   const float* scales = nullptr;    // [m][k / 32]
   const float* sums = nullptr;      // [m][k / 32]: scale * sum of the group
   const int32_t* starts = nullptr;  // [m][k / 16 or k / 32]: what a sum of products begins with

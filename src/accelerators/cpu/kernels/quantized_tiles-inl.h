@@ -1,0 +1,448 @@
+// Unpacking of quantized weights for quantized_tiles.cpp: sixteen rows together, a group of 32 columns after the other. 64 bytes, four
+// of each row, are what everything here works on: one vector with AVX-512, two with AVX2. Included after base/simd/highway.h, once per
+// instruction set.
+#include <array>
+#include <cstdint>
+#include <cstring>
+
+#include "accelerators/cpu/kernels/vector-inl.h"
+
+#if defined(ANYACCEL_CPU_KERNELS_QUANTIZED_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ANYACCEL_CPU_KERNELS_QUANTIZED_TILES_INL_H_
+#undef ANYACCEL_CPU_KERNELS_QUANTIZED_TILES_INL_H_
+#else
+#define ANYACCEL_CPU_KERNELS_QUANTIZED_TILES_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+#undef AA_HAS_QUANTIZED_TILES
+
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+#define AA_HAS_QUANTIZED_TILES 1
+
+constexpr int64_t kTileGroup = 32;  // values of x that share a scale
+constexpr int64_t kColumns = 16;    // rows of the weights that are unpacked together
+constexpr int64_t kVector = 64;     // bytes
+
+// ---- 64 bytes --------------------------------------------------------------------------------------------------------
+
+#if HWY_TARGET == HWY_AVX3
+
+using Ints = __m512i;  // of any width
+using Floats = __m512;
+
+HWY_INLINE Ints bytes_of(int v) { return _mm512_set1_epi8(static_cast<char>(v)); }
+HWY_INLINE Ints words_of(int v) { return _mm512_set1_epi32(v); }
+HWY_INLINE Ints load_ints(const void* p) { return _mm512_load_si512(p); }
+HWY_INLINE void store(uint8_t* p, Ints v) { _mm512_store_si512(p, v); }
+HWY_INLINE void store(uint8_t* p, Floats v) { _mm512_store_ps(p, v); }
+HWY_INLINE Ints both(Ints a, Ints b) { return _mm512_and_si512(a, b); }
+HWY_INLINE Ints either(Ints a, Ints b) { return _mm512_or_si512(a, b); }
+HWY_INLINE Ints one_of(Ints a, Ints b) { return _mm512_xor_si512(a, b); }
+HWY_INLINE Ints left16(Ints v, unsigned by) { return _mm512_slli_epi16(v, by); }
+HWY_INLINE Ints right16(Ints v, unsigned by) { return _mm512_srli_epi16(v, by); }
+HWY_INLINE Ints left32(Ints v, unsigned by) { return _mm512_slli_epi32(v, by); }
+HWY_INLINE Ints right32(Ints v, unsigned by) { return _mm512_srli_epi32(v, by); }
+HWY_INLINE Ints right16_signed(Ints v, unsigned by) { return _mm512_srai_epi16(v, by); }
+HWY_INLINE Ints right32_signed(Ints v, unsigned by) { return _mm512_srai_epi32(v, by); }
+HWY_INLINE Ints subtract32(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
+HWY_INLINE Ints multiply32(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
+HWY_INLINE Floats floats_of(Ints v) { return _mm512_cvtepi32_ps(v); }
+HWY_INLINE Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
+HWY_INLINE Floats negative(Floats v) { return _mm512_sub_ps(_mm512_setzero_ps(), v); }
+// Those of 16 bytes that the lower four bits of each byte choose.
+HWY_INLINE Ints choose(__m128i table, Ints v) { return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), v); }
+// 16 in each byte that has bit number `bit`.
+HWY_INLINE Ints sixteen_where(Ints v, int bit) {
+  const __mmask64 set = _mm512_test_epi8_mask(v, _mm512_set1_epi8(static_cast<char>(1 << bit)));
+  return _mm512_maskz_set1_epi8(set, 16);
+}
+// The lower half of each word as a number of 16 bits.
+HWY_INLINE Floats lower_half(Ints words) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words)); }
+// 2^(e - 128) for each word; the two least are no normal numbers.
+HWY_INLINE Floats power_of_two(Ints e) {
+  const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
+  const __m512i least = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
+  const __mmask16 is_least = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+  return _mm512_castsi512_ps(_mm512_mask_blend_epi32(is_least, normal, least));
+}
+
+// 16 bytes of each of 16 rows: out[j] has bytes 4 * j .. 4 * j + 3 of row r in its r-th 32 bits.
+HWY_INLINE void gather16(const uint8_t* const* rows, int64_t at, Ints* out) {
+  __m512i four[4];  // rows i, i + 4, i + 8, i + 12
+  AA_UNROLL for (int i = 0; i < 4; ++i) {
+    const auto load = [&](int r) HWY_ATTR { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[r] + at)); };
+    const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(load(i)), load(i + 4), 1);
+    const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(load(i + 8)), load(i + 12), 1);
+    four[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  }
+  const __m512i a = _mm512_unpacklo_epi32(four[0], four[1]), b = _mm512_unpacklo_epi32(four[2], four[3]);
+  const __m512i c = _mm512_unpackhi_epi32(four[0], four[1]), d = _mm512_unpackhi_epi32(four[2], four[3]);
+  out[0] = _mm512_unpacklo_epi64(a, b);
+  out[1] = _mm512_unpackhi_epi64(a, b);
+  out[2] = _mm512_unpacklo_epi64(c, d);
+  out[3] = _mm512_unpackhi_epi64(c, d);
+}
+
+#else
+
+struct Ints {
+  __m256i v[2];
+};
+struct Floats {
+  __m256 v[2];
+};
+
+HWY_INLINE Ints twice(__m256i v) { return {{v, v}}; }
+HWY_INLINE Ints bytes_of(int v) { return twice(_mm256_set1_epi8(static_cast<char>(v))); }
+HWY_INLINE Ints words_of(int v) { return twice(_mm256_set1_epi32(v)); }
+HWY_INLINE Ints load_ints(const void* p) {
+  const auto* at = static_cast<const __m256i*>(p);
+  return {{_mm256_load_si256(at), _mm256_load_si256(at + 1)}};
+}
+HWY_INLINE void store(uint8_t* p, Ints v) {
+  _mm256_store_si256(reinterpret_cast<__m256i*>(p), v.v[0]);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(p) + 1, v.v[1]);
+}
+HWY_INLINE void store(uint8_t* p, Floats v) {
+  _mm256_store_ps(reinterpret_cast<float*>(p), v.v[0]);
+  _mm256_store_ps(reinterpret_cast<float*>(p) + 8, v.v[1]);
+}
+HWY_INLINE Ints both(Ints a, Ints b) { return {{_mm256_and_si256(a.v[0], b.v[0]), _mm256_and_si256(a.v[1], b.v[1])}}; }
+HWY_INLINE Ints either(Ints a, Ints b) { return {{_mm256_or_si256(a.v[0], b.v[0]), _mm256_or_si256(a.v[1], b.v[1])}}; }
+HWY_INLINE Ints one_of(Ints a, Ints b) {
+  return {{_mm256_xor_si256(a.v[0], b.v[0]), _mm256_xor_si256(a.v[1], b.v[1])}};
+}
+HWY_INLINE Ints left16(Ints v, unsigned by) {
+  return {{_mm256_slli_epi16(v.v[0], static_cast<int>(by)), _mm256_slli_epi16(v.v[1], static_cast<int>(by))}};
+}
+HWY_INLINE Ints right16(Ints v, unsigned by) {
+  return {{_mm256_srli_epi16(v.v[0], static_cast<int>(by)), _mm256_srli_epi16(v.v[1], static_cast<int>(by))}};
+}
+HWY_INLINE Ints right16_signed(Ints v, unsigned by) {
+  return {{_mm256_srai_epi16(v.v[0], static_cast<int>(by)), _mm256_srai_epi16(v.v[1], static_cast<int>(by))}};
+}
+HWY_INLINE Ints left32(Ints v, unsigned by) {
+  return {{_mm256_slli_epi32(v.v[0], static_cast<int>(by)), _mm256_slli_epi32(v.v[1], static_cast<int>(by))}};
+}
+HWY_INLINE Ints right32(Ints v, unsigned by) {
+  return {{_mm256_srli_epi32(v.v[0], static_cast<int>(by)), _mm256_srli_epi32(v.v[1], static_cast<int>(by))}};
+}
+HWY_INLINE Ints right32_signed(Ints v, unsigned by) {
+  return {{_mm256_srai_epi32(v.v[0], static_cast<int>(by)), _mm256_srai_epi32(v.v[1], static_cast<int>(by))}};
+}
+HWY_INLINE Ints subtract32(Ints a, Ints b) {
+  return {{_mm256_sub_epi32(a.v[0], b.v[0]), _mm256_sub_epi32(a.v[1], b.v[1])}};
+}
+HWY_INLINE Ints multiply32(Ints a, Ints b) {
+  return {{_mm256_mullo_epi32(a.v[0], b.v[0]), _mm256_mullo_epi32(a.v[1], b.v[1])}};
+}
+HWY_INLINE Floats floats_of(Ints v) { return {{_mm256_cvtepi32_ps(v.v[0]), _mm256_cvtepi32_ps(v.v[1])}}; }
+HWY_INLINE Floats multiply(Floats a, Floats b) {
+  return {{_mm256_mul_ps(a.v[0], b.v[0]), _mm256_mul_ps(a.v[1], b.v[1])}};
+}
+HWY_INLINE Floats negative(Floats v) {
+  return {{_mm256_sub_ps(_mm256_setzero_ps(), v.v[0]), _mm256_sub_ps(_mm256_setzero_ps(), v.v[1])}};
+}
+HWY_INLINE Ints choose(__m128i table, Ints v) {
+  const __m256i both_tables = _mm256_broadcastsi128_si256(table);
+  return {{_mm256_shuffle_epi8(both_tables, v.v[0]), _mm256_shuffle_epi8(both_tables, v.v[1])}};
+}
+HWY_INLINE Ints sixteen_where(Ints v, int bit) {
+  const Ints of_bit = bytes_of(1 << bit), set = both(v, of_bit);
+  const Ints equal = {{_mm256_cmpeq_epi8(set.v[0], of_bit.v[0]), _mm256_cmpeq_epi8(set.v[1], of_bit.v[1])}};
+  return both(equal, bytes_of(16));
+}
+HWY_INLINE __m256 lower_half(__m256i words) {
+  const __m256i lower = _mm256_and_si256(words, _mm256_set1_epi32(0xffff));
+  const __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(lower, lower), 0b1000);
+  return _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+}
+HWY_INLINE Floats lower_half(Ints words) { return {{lower_half(words.v[0]), lower_half(words.v[1])}}; }
+HWY_INLINE __m256 power_of_two(__m256i e) {
+  const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+  const __m256i least = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+  return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, least, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
+}
+HWY_INLINE Floats power_of_two(Ints e) { return {{power_of_two(e.v[0]), power_of_two(e.v[1])}}; }
+
+HWY_INLINE void gather16(const uint8_t* const* rows, int64_t at, Ints* out) {
+  AA_UNROLL for (int part = 0; part < 2; ++part) {
+    __m256i two[4];  // rows i, i + 4
+    AA_UNROLL for (int i = 0; i < 4; ++i) {
+      const auto load = [&](int r) HWY_ATTR {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[8 * part + r] + at));
+      };
+      two[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(load(i)), load(i + 4), 1);
+    }
+    const __m256i a = _mm256_unpacklo_epi32(two[0], two[1]), b = _mm256_unpacklo_epi32(two[2], two[3]);
+    const __m256i c = _mm256_unpackhi_epi32(two[0], two[1]), d = _mm256_unpackhi_epi32(two[2], two[3]);
+    out[0].v[part] = _mm256_unpacklo_epi64(a, b);
+    out[1].v[part] = _mm256_unpackhi_epi64(a, b);
+    out[2].v[part] = _mm256_unpacklo_epi64(c, d);
+    out[3].v[part] = _mm256_unpackhi_epi64(c, d);
+  }
+}
+
+#endif
+
+HWY_INLINE Floats upper_half(Ints words) { return lower_half(right32(words, 16)); }
+// Byte `number` of each of 16 words, without or with a sign.
+HWY_INLINE Floats byte_of(Ints words, unsigned number) {
+  return floats_of(both(right32(words, 8 * number), words_of(255)));
+}
+HWY_INLINE Floats signed_byte_of(Ints words, unsigned number) {
+  return floats_of(right32_signed(left32(words, 24 - 8 * number), 24));
+}
+HWY_INLINE Ints shift_right(Ints v, unsigned by, int mask) { return both(right16(v, by), bytes_of(mask)); }
+
+// ---- formats ---------------------------------------------------------------------------------------------------------
+
+// Each format's unpack() takes the blocks that `rows` point to, with the 32 bits at kWordsAt of each, and writes the groups of
+// 32 values one after another: eight vectors of values, then kScales vectors of scales (one of the group, or of its
+// halves), then one of offsets if kOffsets: a weight is scale * (value - kZero) + offset, and a value is from 0 to kMost. The
+// layouts: aa_block_format.
+
+// Without VNNI two products of bytes are added in 16 bits, signed. Where values are too large for that, they are written as
+// signed 16 bits without kZero, which is 128 then: of four neighbours the first and the third, then the other two.
+template <class Format>
+constexpr bool kIn16Bits = HWY_TARGET == HWY_AVX2&& Format::kMost > 64;
+
+template <class Format>
+constexpr int64_t kScalesAt = (kIn16Bits<Format> ? 16 : 8) * kVector;
+template <class Format>
+constexpr int64_t kGroupBytes = kScalesAt<Format> + (Format::kScales + (Format::kOffsets ? 1 : 0)) * kVector;
+
+template <class Format>
+HWY_INLINE void store_scale(uint8_t* group, unsigned number, Floats scales) {
+  store(group + kScalesAt<Format> + number * kVector, scales);
+}
+// The values 4 * j to 4 * j + 3 of a group.
+template <class Format>
+HWY_INLINE void store_values(uint8_t* group, int j, Ints values) {
+  if constexpr (kIn16Bits<Format>) {
+    static_assert(Format::kZero == 128);
+    const Ints with_signs = one_of(values, bytes_of(128));
+    store(group + 2 * j * kVector, right16_signed(left16(with_signs, 8), 8));
+    store(group + (2 * j + 1) * kVector, right16_signed(with_signs, 8));
+  } else {
+    store(group + j * kVector, values);
+  }
+}
+
+HWY_INLINE Ints word(const uint32_t* words, int number) { return load_ints(words + number * kColumns); }
+
+// 16 bytes hold 32 values of 4 bits: the low halves the first 16.
+template <class Format, class Change>
+HWY_INLINE void store_nibbles(const uint8_t* const* rows, int64_t at, uint8_t* to, Change change) {
+  Ints bytes[4];
+  gather16(rows, at, bytes);
+  AA_UNROLL for (int j = 0; j < 4; ++j) {
+    store_values<Format>(to, j, change(both(bytes[j], bytes_of(15)), j));
+    store_values<Format>(to, j + 4, change(shift_right(bytes[j], 4, 15), j + 4));
+  }
+}
+// Bits 4 * j .. 4 * j + 3 of 32, as 16 or 0 in the four bytes of each word.
+HWY_INLINE Ints four_fifth_bits(Ints bits, unsigned j) {
+  const Ints spread = multiply32(both(right32(bits, 4 * j), words_of(15)), words_of(0x00204081));
+  return left32(both(spread, words_of(0x01010101)), 4);
+}
+
+struct TileQ4_0 {
+  static constexpr int64_t kValues = 32, kBytes = 18;
+  static constexpr int kScales = 1, kZero = 8, kMost = 15;
+  static constexpr bool kOffsets = false, kFiner = false;
+  static constexpr std::array<int64_t, 1> kWordsAt = {0};
+  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+    store_nibbles<TileQ4_0>(rows, 2, to, [](Ints q, int /*j*/) HWY_ATTR { return q; });
+    store_scale<TileQ4_0>(to, 0, lower_half(word(words, 0)));
+  }
+};
+struct TileQ4_1 {
+  static constexpr int64_t kValues = 32, kBytes = 20;
+  static constexpr int kScales = 1, kZero = 0, kMost = 15;
+  static constexpr bool kOffsets = true, kFiner = false;
+  static constexpr std::array<int64_t, 1> kWordsAt = {0};
+  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+    store_nibbles<TileQ4_1>(rows, 4, to, [](Ints q, int /*j*/) HWY_ATTR { return q; });
+    const Ints d_and_m = word(words, 0);
+    store_scale<TileQ4_1>(to, 0, lower_half(d_and_m));
+    store_scale<TileQ4_1>(to, 1, upper_half(d_and_m));
+  }
+};
+struct TileQ5_0 {
+  static constexpr int64_t kValues = 32, kBytes = 22;
+  static constexpr int kScales = 1, kZero = 16, kMost = 31;
+  static constexpr bool kOffsets = false, kFiner = false;
+  static constexpr std::array<int64_t, 2> kWordsAt = {0, 2};
+  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+    const Ints bits = word(words, 1);
+    store_nibbles<TileQ5_0>(rows, 6, to, [&](Ints q, int j) HWY_ATTR {
+      return either(q, four_fifth_bits(bits, static_cast<unsigned>(j)));
+    });
+    store_scale<TileQ5_0>(to, 0, lower_half(word(words, 0)));
+  }
+};
+struct TileQ5_1 {
+  static constexpr int64_t kValues = 32, kBytes = 24;
+  static constexpr int kScales = 1, kZero = 0, kMost = 31;
+  static constexpr bool kOffsets = true, kFiner = false;
+  static constexpr std::array<int64_t, 2> kWordsAt = {0, 4};
+  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+    const Ints bits = word(words, 1);
+    store_nibbles<TileQ5_1>(rows, 8, to, [&](Ints q, int j) HWY_ATTR {
+      return either(q, four_fifth_bits(bits, static_cast<unsigned>(j)));
+    });
+    const Ints d_and_m = word(words, 0);
+    store_scale<TileQ5_1>(to, 0, lower_half(d_and_m));
+    store_scale<TileQ5_1>(to, 1, upper_half(d_and_m));
+  }
+};
+struct TileQ8_0 {
+  static constexpr int64_t kValues = 32, kBytes = 34;
+  static constexpr int kScales = 1, kZero = 128, kMost = 255;
+  static constexpr bool kOffsets = false, kFiner = true;
+  static constexpr std::array<int64_t, 1> kWordsAt = {0};
+  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+    Ints bytes[8];
+    gather16(rows, 2, bytes);
+    gather16(rows, 18, bytes + 4);
+    AA_UNROLL for (int j = 0; j < 8; ++j) { store_values<TileQ8_0>(to, j, one_of(bytes[j], bytes_of(128))); }
+    store_scale<TileQ8_0>(to, 0, lower_half(word(words, 0)));
+  }
+};
+// The 16 values of the formats IQ4, 128 higher.
+HWY_INLINE Ints iq4_of(Ints indices) {
+  const __m128i table = _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, static_cast<char>(129), static_cast<char>(141),
+                                      static_cast<char>(153), static_cast<char>(166), static_cast<char>(181),
+                                      static_cast<char>(197), static_cast<char>(217), static_cast<char>(241));
+  return choose(table, indices);
+}
+struct TileIq4Nl {
+  static constexpr int64_t kValues = 32, kBytes = 18;
+  static constexpr int kScales = 1, kZero = 128, kMost = 241;
+  static constexpr bool kOffsets = false, kFiner = false;
+  static constexpr std::array<int64_t, 1> kWordsAt = {0};
+  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+    store_nibbles<TileIq4Nl>(rows, 2, to, [](Ints q, int /*j*/) HWY_ATTR { return iq4_of(q); });
+    store_scale<TileIq4Nl>(to, 0, lower_half(word(words, 0)));
+  }
+};
+struct TileMxfp4 {
+  static constexpr int64_t kValues = 32, kBytes = 17;
+  static constexpr int kScales = 1, kZero = 12, kMost = 24;
+  static constexpr bool kOffsets = false, kFiner = false;
+  static constexpr std::array<int64_t, 1> kWordsAt = {0};
+  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+    const __m128i table = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+    store_nibbles<TileMxfp4>(rows, 1, to, [&](Ints q, int /*j*/) HWY_ATTR { return choose(table, q); });
+    store_scale<TileMxfp4>(to, 0, power_of_two(both(word(words, 0), words_of(255))));
+  }
+};
+template <bool kFifth>
+struct TileQ4OrQ5K {
+  static constexpr int64_t kValues = 256, kBytes = kFifth ? 176 : 144;
+  static constexpr int kScales = 1, kZero = 0, kMost = kFifth ? 31 : 15;
+  static constexpr bool kOffsets = true, kFiner = false;
+  static constexpr std::array<int64_t, 0> kWordsAt = {};
+  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* /*words*/, uint8_t* to) {
+    constexpr int64_t kGroup = kGroupBytes<TileQ4OrQ5K>;
+    Ints head[4];  // d and dmin; then scales and minima in 6 bits
+    gather16(rows, 0, head);
+    const Floats d = lower_half(head[0]), minus_dmin = negative(upper_half(head[0]));
+    const Ints six_bits = words_of(0x3f3f3f3f), four_bits = words_of(0x0f0f0f0f);
+    const auto high_pairs = [](Ints v) HWY_ATTR { return left32(both(right32(v, 6), words_of(0x03030303)), 4); };
+    const Ints scales[2] = {both(head[1], six_bits), either(both(head[3], four_bits), high_pairs(head[1]))};
+    const Ints minima[2] = {both(head[2], six_bits), either(both(right32(head[3], 4), four_bits), high_pairs(head[2]))};
+    AA_UNROLL for (unsigned g = 0; g < 8; ++g) {
+      store_scale<TileQ4OrQ5K>(to + g * kGroup, 0, multiply(d, byte_of(scales[g / 4], g % 4)));
+      store_scale<TileQ4OrQ5K>(to + g * kGroup, 1, multiply(minus_dmin, byte_of(minima[g / 4], g % 4)));
+    }
+    Ints high[8];
+    if constexpr (kFifth) {
+      gather16(rows, 16, high);
+      gather16(rows, 32, high + 4);
+    }
+    const auto fifth = [&](Ints q, int j, int g) HWY_ATTR {
+      if constexpr (!kFifth) return q;
+      return either(q, sixteen_where(high[j], g));
+    };
+    AA_UNROLL for (int pair = 0; pair < 4; ++pair) {
+      AA_UNROLL for (int half = 0; half < 2; ++half) {
+        Ints bytes[4];
+        gather16(rows, (kFifth ? 48 : 16) + 32 * pair + 16 * half, bytes);
+        AA_UNROLL for (int i = 0; i < 4; ++i) {
+          const int j = 4 * half + i;
+          uint8_t* at = to + 2 * pair * kGroup;
+          store_values<TileQ4OrQ5K>(at, j, fifth(both(bytes[i], bytes_of(15)), j, 2 * pair));
+          store_values<TileQ4OrQ5K>(at + kGroup, j, fifth(shift_right(bytes[i], 4, 15), j, 2 * pair + 1));
+        }
+      }
+    }
+  }
+};
+struct TileQ6K {
+  static constexpr int64_t kValues = 256, kBytes = 210;
+  static constexpr int kScales = 2, kZero = 32, kMost = 63;
+  static constexpr bool kOffsets = false, kFiner = false;
+  static constexpr std::array<int64_t, 1> kWordsAt = {206};
+  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+    constexpr int64_t kGroup = kGroupBytes<TileQ6K>;
+    Ints scales[4];
+    gather16(rows, 192, scales);
+    const Floats d = upper_half(word(words, 0));
+    AA_UNROLL for (unsigned g = 0; g < 8; ++g) {
+      AA_UNROLL for (unsigned half = 0; half < 2; ++half) {
+        const unsigned number = 2 * g + half;
+        store_scale<TileQ6K>(to + g * kGroup, half, multiply(d, signed_byte_of(scales[number / 4], number % 4)));
+      }
+    }
+    AA_UNROLL for (int half = 0; half < 2; ++half) {
+      AA_UNROLL for (int quarter = 0; quarter < 2; ++quarter) {  // 16 of 32 values of a group
+        Ints high[4], first[4], second[4];
+        gather16(rows, 128 + 32 * half + 16 * quarter, high);
+        gather16(rows, 64 * half + 16 * quarter, first);
+        gather16(rows, 64 * half + 32 + 16 * quarter, second);
+        AA_UNROLL for (int i = 0; i < 4; ++i) {
+          const int j = 4 * quarter + i;
+          uint8_t* at = to + 4 * half * kGroup;
+          const auto with = [&](Ints low, unsigned group)
+                                HWY_ATTR { return either(low, left16(shift_right(high[i], 2 * group, 3), 4)); };
+          store_values<TileQ6K>(at, j, with(both(first[i], bytes_of(15)), 0));
+          store_values<TileQ6K>(at + kGroup, j, with(both(second[i], bytes_of(15)), 1));
+          store_values<TileQ6K>(at + 2 * kGroup, j, with(shift_right(first[i], 4, 15), 2));
+          store_values<TileQ6K>(at + 3 * kGroup, j, with(shift_right(second[i], 4, 15), 3));
+        }
+      }
+    }
+  }
+};
+struct TileIq4Xs {
+  static constexpr int64_t kValues = 256, kBytes = 136;
+  static constexpr int kScales = 1, kZero = 128, kMost = 241;
+  static constexpr bool kOffsets = false, kFiner = false;
+  static constexpr std::array<int64_t, 2> kWordsAt = {0, 4};
+  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+    constexpr int64_t kGroup = kGroupBytes<TileIq4Xs>;
+    const Ints head = word(words, 0), low = word(words, 1);  // d, then 8 pairs of bits; 8 times 4 bits
+    const Floats d = lower_half(head);
+    AA_UNROLL for (unsigned g = 0; g < 8; ++g) {
+      const Ints four = both(right32(low, 4 * g), words_of(15));
+      const Ints two = both(right32(head, 16 + 2 * g), words_of(3));
+      const Ints scale = subtract32(either(four, left32(two, 4)), words_of(32));
+      store_scale<TileIq4Xs>(to + g * kGroup, 0, multiply(d, floats_of(scale)));
+      store_nibbles<TileIq4Xs>(rows, 8 + 16 * g, to + g * kGroup, [](Ints q, int /*j*/) HWY_ATTR { return iq4_of(q); });
+    }
+  }
+};
+
+#else
+#define AA_HAS_QUANTIZED_TILES 0
+#endif
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

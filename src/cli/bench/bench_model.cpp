@@ -220,13 +220,22 @@ void compare_with_onednn(const Options& options, const std::function<double()>& 
   int64_t onednn[2] = {};
   std::vector<double> chosen;
   std::vector<double> forced;
+  if (control->set_implementation("onednn")) throw Error("the benchmark cannot force oneDNN");
+  try {
+    prefill();
+  } catch (const NotImplementedError& error) {
+    control->set_implementation(nullptr);
+    std::fprintf(stderr, "prefill: products by the own kernels; %s\n", error.what());
+    return;
+  }
+  control->set_implementation(nullptr);
   control->counts(&own[0], &onednn[0]);
   prefill();
   control->counts(&own[1], &onednn[1]);
   const std::string used = onednn[1] == onednn[0] ? "own kernels" : own[1] == own[0] ? "oneDNN" : "both, by shape";
   for (int run = 0; run < options.runs + 1; ++run) {
     const double with_choice = prefill();
-    if (control->set_implementation("onednn")) throw Error("the benchmark cannot force oneDNN");
+    control->set_implementation("onednn");
     const double with_onednn = prefill();
     control->set_implementation(nullptr);
     if (!run) continue;

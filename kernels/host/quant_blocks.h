@@ -453,7 +453,7 @@ class Writer {
   // Returns where the next `bytes` bytes belong, which the caller writes there past the caches, if they are whole lines; else
   // null.
   uint8_t* lines(int64_t bytes) {
-    if (!AA_VECTOR_AVX512 || !past_caches_ || held_ != 0 || bytes % kLine != 0) return nullptr;
+    if (!(AA_VECTOR_AVX512 || AA_VECTOR_AVX2) || !past_caches_ || held_ != 0 || bytes % kLine != 0) return nullptr;
     uint8_t* const to = line_;
     line_ += bytes;
     return to;

@@ -78,7 +78,7 @@ AA_INLINE void store_all(Target out, int64_t n, Ahead ahead, const Integer& inte
   for (; i + 4 * w <= n; i += 4 * w) {
     ahead.fetch<4 * w * kSize>(i * kSize);
     const Vec a = integer(i), b = integer(i + w), c = integer(i + 2 * w), d = integer(i + 3 * w);
-#if AA_VECTOR_AVX512
+#if AA_VECTOR_AVX512 || AA_VECTOR_AVX2
     if (out.past_caches) {
       stream_integers(out.data + i, a, b, c, d);
       continue;
@@ -122,6 +122,17 @@ AA_ONCE void fake_block(const float* x, int64_t n, const Scale& s, const uint32_
   }
 }
 
+#if AA_VECTOR_AVX2
+// To lines past the caches, n a multiple of 16.
+AA_ONCE void dequantize_past_caches(const int8_t* values, int64_t n, const Scale& s, float* out) {
+  const Vec scale(s.scale), offset(s.offset);
+  for (int64_t i = 0; i < n; i += 2 * Vec::width) {
+    stream(out + i, load(values + i) * scale + offset);
+    stream(out + i + Vec::width, load(values + i + Vec::width) * scale + offset);
+  }
+}
+#endif
+
 AA_ONCE void dequantize_block(const int8_t* values, int64_t n, const Scale& s, float* out) {
   for (int64_t i = 0; i < n; i += Vec::width) {
     store(out + i, load(values + i) * Vec(s.scale) + Vec(s.offset));
@@ -148,13 +159,47 @@ AA_ONCE void pack(const int8_t* values, int64_t n, uint8_t* out, bool past_cache
       _mm512_storeu_si512(out + i, line);
     }
   }
+#elif AA_VECTOR_AVX2
+  // Pairs in halves of words: the first value in the lower byte.
+  const __m256i four_bits = _mm256_set1_epi16(0xf);
+  const auto bytes = [&](int64_t at) {
+    const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values + at));
+    const __m256i first = _mm256_slli_epi16(pairs, 4),
+                  second = _mm256_and_si256(_mm256_srli_epi16(pairs, 8), four_bits);
+    return _mm256_or_si256(_mm256_and_si256(first, _mm256_set1_epi16(0xf0)), second);
+  };
+  for (; i + 32 <= n / 2; i += 32) {
+    // Eight bytes of each vector in turns.
+    const __m256i both = _mm256_permute4x64_epi64(_mm256_packus_epi16(bytes(2 * i), bytes(2 * i + 32)), 0xd8);
+    __m256i* const to = reinterpret_cast<__m256i*>(out + i);
+    if (past_caches) {
+      _mm256_stream_si256(to, both);
+    } else {
+      _mm256_storeu_si256(to, both);
+    }
+  }
 #endif
   for (; i < n / 2; ++i) {
     out[i] = static_cast<uint8_t>(static_cast<uint8_t>(values[2 * i]) << 4 | (values[2 * i + 1] & 0xf));
   }
 }
 AA_ONCE void unpack(const uint8_t* bytes, int64_t n, int8_t* out) {
-  for (int64_t i = 0; i < n / 2; ++i) {
+  int64_t i = 0;
+#if AA_VECTOR_AVX2
+  // Values of four bits with a sign, beside zeros above, become those of eight.
+  const __m256i four_bits = _mm256_set1_epi8(0xf), sign = _mm256_set1_epi8(8);
+  const auto extended = [&](__m256i x) { return _mm256_sub_epi8(_mm256_xor_si256(x, sign), sign); };
+  for (; i + 32 <= n / 2; i += 32) {
+    // In the order in which the instructions below give whole vectors.
+    const __m256i from =
+        _mm256_permute4x64_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + i)), 0xd8);
+    const __m256i first = extended(_mm256_and_si256(_mm256_srli_epi16(from, 4), four_bits));
+    const __m256i second = extended(_mm256_and_si256(from, four_bits));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 2 * i), _mm256_unpacklo_epi8(first, second));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + 2 * i + 32), _mm256_unpackhi_epi8(first, second));
+  }
+#endif
+  for (; i < n / 2; ++i) {
     out[2 * i] = static_cast<int8_t>(static_cast<int8_t>(bytes[i]) >> 4);
     out[2 * i + 1] = static_cast<int8_t>(static_cast<int8_t>(bytes[i] << 4) >> 4);
   }
@@ -423,7 +468,17 @@ AA_OP void quantizer_dequantize(const aa_dequantize_args* a) {
       const Scale s = load_params(a->params, group, a->asymmetric != 0);
       while (i < end) {
         const int64_t n = smaller(kBlock, end - i);
-        dequantize_block(read_values(a->values, a->bits, i, n, buffer), padded(n), s, result);
+        const int8_t* const values = read_values(a->values, a->bits, i, n, buffer);
+#if AA_VECTOR_AVX2
+        if (a->dtype == AA_DTYPE_F32) {
+          if (uint8_t* const lines = writer.lines(n * item)) {
+            dequantize_past_caches(values, n, s, reinterpret_cast<float*>(lines));
+            i += n;
+            continue;
+          }
+        }
+#endif
+        dequantize_block(values, padded(n), s, result);
         writer.put(narrow_block(result, n, a->dtype, narrow), n * item);
         i += n;
       }

@@ -187,24 +187,36 @@ class Squares {
   Eight lanes_[4];
 };
 #else
-// Elements on their way to a SquareSum.
+// Elements on their way to a SquareSum. Of pairs, the even and the odd ones of 16 follow one another, and so do their lanes here.
 template <bool kPairs>
 class Squares {
  public:
-  explicit Squares(SquareSum& sum) : sum_(sum) {}
+  explicit Squares(SquareSum& sum) : sum_(sum) {
+    for (int i = 0; i < SquareSum::kLanes; ++i) here_.lanes()[i] = sum.lanes()[place(i)];
+  }
   void give_back() {
-    if (used_ > 0) sum_.add<false>(buffer_, used_);
-    used_ = 0;
+    empty();
+    for (int i = 0; i < SquareSum::kLanes; ++i) sum_.lanes()[place(i)] = here_.lanes()[i];
   }
   template <int kCount>
   AA_INLINE void add(const Many<kCount>& x) {
     x.store(buffer_ + used_);
     used_ += Many<kCount>::width;
-    if (used_ == kStaged) give_back();
+    if (used_ == kStaged) empty();
   }
 
  private:
+  static constexpr int place(int i) {
+    constexpr int w = Vec::width;
+    return kPairs ? i / (2 * w) * (2 * w) + i % w * 2 + i / w % 2 : i;
+  }
+  void empty() {
+    if (used_ > 0) here_.add<false>(buffer_, used_);
+    used_ = 0;
+  }
+
   SquareSum& sum_;
+  SquareSum here_;
   int64_t used_ = 0;
   alignas(64) float buffer_[kStaged];
 };
@@ -218,8 +230,7 @@ __attribute__((noinline)) void step_moments(const P* p, const G* g, S* m, S* v, 
   constexpr int kCount = Way::kCount;
   const Moments moments = shared_moments;
   const Update update = shared_update;
-  // Pairs only with AVX-512, whose sums know them.
-  constexpr bool kPairs = AA_VECTOR_AVX512 && __is_same(P, bf16) && __is_same(G, bf16) && __is_same(S, bf16);
+  constexpr bool kPairs = __is_same(P, bf16) && __is_same(G, bf16) && __is_same(S, bf16);
   constexpr int64_t kStride = Many<kCount>::width;
   Squares<kPairs> params(param_sum), updates(update_sum);
   // Three of them are under way at once, in different parts of the step.

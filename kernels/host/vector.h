@@ -585,7 +585,12 @@ AA_INLINE void store_pairs(bf16* p, EvenOdd x) {
     return;
   }
 #endif
+#if AA_VECTOR_AVX2
+  const __m256i even = _mm256_srli_epi32((__m256i)round_to_bf16(x.even), 16);
+  const Words words = (Words)_mm256_blend_epi16(even, (__m256i)round_to_bf16(x.odd), 0xaa);
+#else
   const Words words = select_bits(Words{} + 0xffff0000u, round_to_bf16(x.odd), round_to_bf16(x.even) >> 16);
+#endif
   __builtin_memcpy(p, &words, sizeof(words));
 }
 // The same for elements in their order, `x.even` being the first half of them.

@@ -19,7 +19,7 @@ namespace {
 
 // Bytes of x as F32 that each thread keeps near while rows of weights pass: half of a second-level cache.
 constexpr int64_t kBlockBytes = 1 << 20;
-constexpr int64_t kMostBlockRows = 96;
+constexpr int64_t kFewestBlockRows = 31, kMostBlockRows = 96;
 // Fewer rows of x than this are computed by gemv() at the speed of memory, which the matrix unit's kernel misses.
 constexpr int64_t kFewestUnitRows = 5;
 
@@ -29,7 +29,7 @@ bool by_matrix_unit(const Matmul& args) { return isa() == Isa::Amx && has_bf16_r
 void run_by_row(const Matmul& args) {
   if (by_matrix_unit(args)) return gemm_amx(args);
   const int64_t row_bytes = std::max<int64_t>(args.k, 1) * static_cast<int64_t>(sizeof(float));
-  const int64_t block = std::clamp(kBlockBytes / row_bytes, gemv_max_rows(), kMostBlockRows);
+  const int64_t block = std::clamp(kBlockBytes / row_bytes, kFewestBlockRows, kMostBlockRows);
   for (int64_t begin = 0; begin < args.m; begin += block) {
     gemv(rows_of(args, begin, std::min(block, args.m - begin)));
   }

@@ -65,7 +65,7 @@ HWY_INLINE float round_to_bytes(const float* x, int8_t* upper, int8_t* lower) {
   const __m512 probe = _mm512_fmadd_ps(half[0], _mm512_setzero_ps(), _mm512_mul_ps(half[1], _mm512_setzero_ps()));
   const bool finite = _mm512_cmp_ps_mask(probe, probe, _CMP_UNORD_Q) == 0;
   const float scale = finite ? most / kSteps : std::numeric_limits<float>::quiet_NaN();
-  const __m512 inverse = _mm512_set1_ps(finite && scale > 0 ? 1 / scale : 0.0F);
+  const __m512 inverse = _mm512_set1_ps(finite && scale >= std::numeric_limits<float>::min() ? 1 / scale : 0.0F);
   AA_UNROLL for (int i = 0; i < 2; ++i) {
     const __m512i q = finite ? _mm512_cvtps_epi32(_mm512_mul_ps(half[i], inverse)) : _mm512_setzero_si512();
     const __m512i high = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(128)), 8);
@@ -81,7 +81,7 @@ HWY_INLINE float round_to_bytes(const float* x, int8_t* upper, int8_t* lower) {
   }
   const bool finite = probe == 0;
   const float scale = finite ? most / kSteps : std::numeric_limits<float>::quiet_NaN();
-  const float inverse = finite && scale > 0 ? 1 / scale : 0.0F;
+  const float inverse = finite && scale >= std::numeric_limits<float>::min() ? 1 / scale : 0.0F;
   for (int64_t i = 0; i < kBytesGroup; ++i) {
     const int q = finite ? static_cast<int>(std::nearbyint(x[i] * inverse)) : 0;
     const int high = (q + 128) >> 8;

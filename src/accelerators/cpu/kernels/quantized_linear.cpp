@@ -1,7 +1,7 @@
 // Products with quantized weights, which are read in place.
 //
-// With AVX-512 and VNNI most products are those of quantized_row.cpp (one row of x) and quantized_tiles.cpp (several). The others
-// are here.
+// With AVX2, or AVX-512 and VNNI, most products are those of quantized_row.cpp (one row of x) and quantized_tiles.cpp (several). The
+// others are here.
 //
 // Few rows of x: threads take rows of the weights from a common counter. Where x may be rounded, each of its groups of 32
 // values becomes 8-bit integers and the blocks are multiplied as integers, with one multiply-add in fp32 for a group;
@@ -294,7 +294,8 @@ void quantized_linear(const aa_op_call& call) {
   if (takes_bytes(product)) return multiply_bytes(product);
   if (product.args.m == 1 && product.rounded && takes_one_row(format, product.args.k)) return multiply_one_row(product);
   // With Q8_0, whose x is rounded to 16 bits, bf16 products of decoded panels are half again as fast where there are any.
-  const bool panels = format == AA_BLOCK_Q8_0 && product.args.m > kMostDirectRows && cpu_features().fast_bf16;
+  const bool fast_bf16 = isa() >= Isa::Avx512 && cpu_features().fast_bf16;
+  const bool panels = format == AA_BLOCK_Q8_0 && product.args.m > kMostDirectRows && fast_bf16;
   if (product.args.m > 1 && product.rounded && !panels && takes_tiles(format)) return multiply_tiles(product);
   if (product.args.m > kMostDirectRows) return multiply_panels(product);
   multiply_directly(product, false);

@@ -1,5 +1,5 @@
-// Products of rows of x, rounded to integers in groups of 32 values, with rows of quantized weights, for AVX2, and for AVX-512
-// where quantized_row.cpp and quantized_tiles.cpp have no kernel. Included after base/simd/highway.h, once per instruction set.
+// Products of rows of x, rounded to integers in groups of 32 values, with rows of quantized weights, for AVX2 and AVX-512, where
+// quantized_row.cpp and quantized_tiles.cpp have no kernel. Included after base/simd/highway.h, once per instruction set.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -278,19 +278,13 @@ void multiply_rows(const uint8_t* w, int64_t w_stride, int64_t rows, const Quant
                                          out_stride);
 }
 
-// Each instance of multiply_rows takes long to compile, so there is one for each number of rows of x that is worth it. With
-// VNNI, several rows come only from quantized_linear_by_row: others are multiplied by quantized_tiles.cpp.
+// Each instance of multiply_rows takes long to compile, so there is one for each number of rows of x that is worth it. Several rows
+// come only from quantized_linear_by_row: others are multiplied by quantized_tiles.cpp.
 template <class Format, bool kVnni>
 void multiply_any_m(const uint8_t* w, int64_t w_stride, int64_t rows, const QuantizedInput& x, int64_t k,
                     int64_t count_m, float* out, int64_t out_stride) {
   int64_t m = 0;
   for (; m + 4 <= count_m; m += 4) multiply_rows<Format, kVnni, 4>(w, w_stride, rows, x, k, m, out, out_stride);
-  if constexpr (!kVnni) {
-    if (m + 2 <= count_m) {
-      multiply_rows<Format, kVnni, 2>(w, w_stride, rows, x, k, m, out, out_stride);
-      m += 2;
-    }
-  }
   for (; m < count_m; ++m) multiply_rows<Format, kVnni, 1>(w, w_stride, rows, x, k, m, out, out_stride);
 }
 
@@ -310,7 +304,7 @@ void round_row(const float* x, int64_t k, int8_t* rounded, int16_t* finer, float
     const float most = *std::max_element(lanes, lanes + 8);
     const bool finite = _mm256_movemask_ps(_mm256_cmp_ps(probe, probe, _CMP_UNORD_Q)) == 0;
     const float scale = finite ? most / 127.0F : std::numeric_limits<float>::quiet_NaN();
-    const __m256 inverse = _mm256_set1_ps(finite && scale > 0 ? 1 / scale : 0.0F);
+    const __m256 inverse = _mm256_set1_ps(finite && scale >= std::numeric_limits<float>::min() ? 1 / scale : 0.0F);
     __m256i q[4];
     AA_UNROLL for (int i = 0; i < 4; ++i) q[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
     if (!finite) {

@@ -367,7 +367,8 @@ HWY_INLINE void round_group(const float* x, const TileKernels& kernels, const Ro
   const __m512 probe = _mm512_fmadd_ps(first, _mm512_setzero_ps(), _mm512_mul_ps(second, _mm512_setzero_ps()));
   const bool finite = _mm512_cmp_ps_mask(probe, probe, _CMP_UNORD_Q) == 0;
   *to.scale = finite ? most / steps : std::numeric_limits<float>::quiet_NaN();
-  const __m512 inverse = _mm512_set1_ps(finite && *to.scale > 0 ? 1 / *to.scale : 0.0F);
+  const __m512 inverse =
+      _mm512_set1_ps(finite && *to.scale >= std::numeric_limits<float>::min() ? 1 / *to.scale : 0.0F);
   __m512i q[2] = {_mm512_cvtps_epi32(_mm512_mul_ps(first, inverse)),
                   _mm512_cvtps_epi32(_mm512_mul_ps(second, inverse))};
   if (!finite) q[0] = q[1] = _mm512_setzero_si512();
@@ -392,7 +393,8 @@ HWY_INLINE void round_group(const float* x, const TileKernels& kernels, const Ro
   const float most = hn::GetLane(hn::MaxOfLanes(kFloats, FloatVec{largest}));
   const bool finite = _mm256_movemask_ps(_mm256_cmp_ps(probe, probe, _CMP_UNORD_Q)) == 0;
   *to.scale = finite ? most / steps : std::numeric_limits<float>::quiet_NaN();
-  const __m256 inverse = _mm256_set1_ps(finite && *to.scale > 0 ? 1 / *to.scale : 0.0F);
+  const __m256 inverse =
+      _mm256_set1_ps(finite && *to.scale >= std::numeric_limits<float>::min() ? 1 / *to.scale : 0.0F);
   __m256i q[4];
   AA_UNROLL for (int i = 0; i < 4; ++i) {
     q[i] = finite ? _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse)) : _mm256_setzero_si256();

@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
+#include "accelerators/cpu/kernels/quantized_round-inl.h"
 #include "accelerators/cpu/kernels/quantized_row.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 
@@ -33,7 +33,7 @@ HWY_INLINE __m256i high_nibbles(__m256i v) { return low_nibbles(_mm256_srli_epi1
 HWY_INLINE __m256i in_both_halves(int w0, int w1, int w2, int w3) {
   return _mm256_broadcastsi128_si256(_mm_setr_epi32(w0, w1, w2, w3));
 }
-// Eight sums of 16 bits each, `u` without a sign.
+// Sixteen sums of two products of bytes each, in 16 bits; `u` without a sign.
 HWY_INLINE __m256i pairs_of(__m256i u, __m256i x) { return _mm256_maddubs_epi16(u, x); }
 HWY_INLINE __m256i widened(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
 HWY_INLINE __m256 add_scaled(__m256 total, __m256i sums, const float* scale) {
@@ -249,28 +249,9 @@ void round_row_for(const float* x, int64_t k, int8_t* values, float* first, floa
   for (int64_t block = 0; block < k / kBlock; ++block, first += 16, second += 16) {
     for (int group = 0; group < 8; ++group) {
       const float* from = x + block * kBlock + group * 32;
-      __m256 v[4], largest = _mm256_setzero_ps(), probe = _mm256_setzero_ps();
-      AA_UNROLL for (int i = 0; i < 4; ++i) {
-        v[i] = _mm256_loadu_ps(from + 8 * i);
-        largest = _mm256_max_ps(largest, _mm256_andnot_ps(_mm256_set1_ps(-0.0F), v[i]));
-        probe = _mm256_fmadd_ps(v[i], _mm256_setzero_ps(), probe);
-      }
-      const float most = hn::GetLane(hn::MaxOfLanes(kFloats, FloatVec{largest}));
-      const bool finite = _mm256_movemask_ps(_mm256_cmp_ps(probe, probe, _CMP_UNORD_Q)) == 0;
-      const float scale =
-          finite ? most / (Format::kFine ? 127.0F * 256.0F : 127.0F) : std::numeric_limits<float>::quiet_NaN();
-      const __m256 inverse = _mm256_set1_ps(finite && scale >= std::numeric_limits<float>::min() ? 1 / scale : 0.0F);
-      __m256i q[4];
-      AA_UNROLL for (int i = 0; i < 4; ++i) {
-        q[i] = finite ? _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse)) : _mm256_setzero_si256();
-      }
-      int32_t sums[2];
+      const RoundedValues r = round_values(from, Format::kFine ? 127.0F * 256.0F : 127.0F);
       AA_UNROLL for (int half = 0; half < 2; ++half) {
-        const hn::RebindToSigned<FloatTag> words;
-        const hn::VFromD<decltype(words)> both{_mm256_add_epi32(q[2 * half], q[2 * half + 1])};
-        sums[half] = hn::GetLane(hn::SumOfLanes(words, both));
-        // Packing works within halves of a vector: the order is put right afterwards.
-        const __m256i wide = _mm256_permute4x64_epi64(_mm256_packs_epi32(q[2 * half], q[2 * half + 1]), 0b11011000);
+        const __m256i wide = r.half_as_16_bits(half);
         if constexpr (Format::kFine) {
           int8_t* to = values + 2 * (block * kBlock + group * 32 + half * 16);
           _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), wide);
@@ -281,7 +262,7 @@ void round_row_for(const float* x, int64_t k, int8_t* values, float* first, floa
           _mm_storeu_si64(to + Format::place(group, 2 * half + 1), _mm_unpackhi_epi64(bytes, bytes));
         }
       }
-      Format::put_factors(first, second, group, scale, sums);
+      Format::put_factors(first, second, group, r.scale, r.sums);
     }
   }
 }

@@ -208,7 +208,7 @@ HWY_INLINE Ints shift_right(Ints v, unsigned by, int mask) { return both(right16
 // Without VNNI two products of bytes are added in 16 bits, signed. Where values are too large for that, they are written as
 // signed 16 bits without kZero, which is 128 then: of four neighbours the first and the third, then the other two.
 template <class Format>
-constexpr bool kIn16Bits = HWY_TARGET == HWY_AVX2&& Format::kMost > 64;
+constexpr bool kIn16Bits = (HWY_TARGET == HWY_AVX2) && Format::kMost > 64;
 
 template <class Format>
 constexpr int64_t kScalesAt = (kIn16Bits<Format> ? 16 : 8) * kVector;

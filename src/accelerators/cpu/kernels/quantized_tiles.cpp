@@ -31,6 +31,7 @@
 // After highway.h
 #include "accelerators/cpu/kernels/activation-inl.h"
 #include "accelerators/cpu/kernels/matmul_finish-inl.h"
+#include "accelerators/cpu/kernels/quantized_round-inl.h"
 #include "accelerators/cpu/kernels/quantized_tile_products-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 
@@ -99,40 +100,21 @@ HWY_INLINE void round_group(const float* x, const TileKernels& kernels, const Ro
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to.values + 16 * i), _mm512_cvtepi32_epi8(q[i]));
   }
 #else
-  __m256 v[4], largest = _mm256_setzero_ps(), probe = _mm256_setzero_ps();
-  AA_UNROLL for (int i = 0; i < 4; ++i) {
-    v[i] = _mm256_loadu_ps(x + 8 * i);
-    largest = _mm256_max_ps(largest, _mm256_andnot_ps(_mm256_set1_ps(-0.0F), v[i]));
-    probe = _mm256_fmadd_ps(v[i], _mm256_setzero_ps(), probe);
-  }
-  const float most = hn::GetLane(hn::MaxOfLanes(kFloats, FloatVec{largest}));
-  const bool finite = _mm256_movemask_ps(_mm256_cmp_ps(probe, probe, _CMP_UNORD_Q)) == 0;
-  *to.scale = finite ? most / steps : std::numeric_limits<float>::quiet_NaN();
-  const __m256 inverse =
-      _mm256_set1_ps(finite && *to.scale >= std::numeric_limits<float>::min() ? 1 / *to.scale : 0.0F);
-  __m256i q[4];
-  AA_UNROLL for (int i = 0; i < 4; ++i) {
-    q[i] = finite ? _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse)) : _mm256_setzero_si256();
-  }
-  const hn::RebindToSigned<FloatTag> words;
-  AA_UNROLL for (int i = 0; i < 2; ++i) {
-    const hn::VFromD<decltype(words)> of_half{_mm256_add_epi32(q[2 * i], q[2 * i + 1])};
-    sums[i] = hn::GetLane(hn::SumOfLanes(words, of_half));
-  }
-  // Packing works within halves of a vector: the order is put right afterwards.
-  const __m256i halves[2] = {_mm256_packs_epi32(q[0], q[1]), _mm256_packs_epi32(q[2], q[3])};
+  const RoundedValues r = round_values(x, steps);
+  *to.scale = r.scale;
+  sums[0] = r.sums[0];
+  sums[1] = r.sums[1];
+  const __m256i halves[2] = {r.half_as_16_bits(0), r.half_as_16_bits(1)};
   if (kernels.in_16_bits) {
     // Of four neighbours the first and the third, then the other two.
     const __m256i order =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
     AA_UNROLL for (int i = 0; i < 2; ++i) {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.wide + 16 * i),
-                          _mm256_shuffle_epi8(_mm256_permute4x64_epi64(halves[i], 0xD8), order));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.wide + 16 * i), _mm256_shuffle_epi8(halves[i], order));
     }
   } else {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.values),
-                        _mm256_permutevar8x32_epi32(_mm256_packs_epi16(halves[0], halves[1]),
-                                                    _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)));
+                        _mm256_permute4x64_epi64(_mm256_packs_epi16(halves[0], halves[1]), 0b11011000));
   }
 #endif
   *to.sum = *to.scale * static_cast<float>(sums[0] + sums[1]);

@@ -8,8 +8,7 @@ file of it for each format (or takes those that --folder holds). Needs numpy, ll
 
 Both programs run in turns on the same number of threads: decode, tokens a second of one sequence; batch, of 8 sequences at once;
 prefill, of a prompt of 512 tokens whose last logits are wanted. model.py describes the peer's side, `anyaccel bench quantized`
-ours, which also measures the memory's speed between runs. Medians count. That both compute the same from a file is tested
-elsewhere (gguf_test).
+ours, which also measures the memory's speed between runs. Medians count. logits.py compares what both compute from a file.
 """
 import argparse
 import datetime

@@ -69,9 +69,10 @@ test-all: configure_tests build/asan/build.ninja build/tsan/build.ninja build/fu
 	ANYACCEL_TEST_DELAY_SEEDS=5 ctest --test-dir build/asan --output-on-failure -j $(TEST_JOBS) -LE '^repeats$$' -E '^cuda/info$$'
 	@tools/list_skipped build/asan
 
-# Runs clang-tidy over everything; the tests check only what the last commits changed.
+# Runs clang-tidy over everything and compiles each public header alone; the tests check only what the last commits changed.
 tidy: configure_tests
 	tools/check_tidy build/release --all
+	tools/check_headers $(CXX) $(CC) --all
 
 # Runs the benchmarks once and writes the figures with their ceilings to benchmarks/results/; the file is named after
 # the date and the machine.

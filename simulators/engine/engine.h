@@ -7,7 +7,6 @@
 // them has waited for, all of them have seen.
 #pragma once
 
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>

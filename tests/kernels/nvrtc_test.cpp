@@ -40,12 +40,6 @@ constexpr const char* oldest_architecture = "compute_80";
 // Null: not installed, and `tried` says where it was looked for.
 const cuda::RuntimeCompiler* nvrtc(std::string& tried) { return cuda::find_nvrtc(0, 90, tried); }
 
-std::string compile(const std::string& name, const std::string& source, const std::vector<std::string>& options,
-                    cuda::RuntimeCompiler::Image image = cuda::RuntimeCompiler::Image::native) {
-  std::string tried;
-  return compile_once(*nvrtc(tried), name, source, options, image);
-}
-
 // ---- kernels/portable --------------------------------------------------------------------------------------------------
 
 class NvrtcTest : public ::testing::TestWithParam<std::string> {
@@ -60,6 +54,8 @@ TEST_P(NvrtcTest, Compiles) {
   const fs::path file = kernels_folder / "portable" / GetParam();
   const std::string source = expand_includes(file.string(), {cuda_dialect});
   EXPECT_EQ(source.find("__CUDA_ARCH__"), std::string::npos) << GetParam() << " has code for an architecture";
+  std::string tried;
+  const cuda::RuntimeCompiler& compiler = *nvrtc(tried);
   const std::vector<std::string> constants = {"-DAA_GROUP_SIZE=256", "-DAA_LANES=32",          "-DAA_SUBGROUP=32",
                                               "-DAA_ITEMS=256",      "-DAA_LOCAL_BYTES=49152", "-DAA_HAS_F16=1",
                                               "-DAA_HAS_F64=1"};
@@ -67,7 +63,7 @@ TEST_P(NvrtcTest, Compiles) {
                                cuda::RuntimeCompiler::Image image) {
     options.insert(options.begin(), constants.begin(), constants.end());
     options.insert(options.begin(), "--gpu-architecture=" + architecture);
-    compile(GetParam(), source, options, image);
+    compile_unless_recorded(compiler, GetParam(), source, options, image);
   };
   const std::vector<std::vector<std::string>> choices = type_options(read_text(file));
   compile_for(architectures[0], choices[0], cuda::RuntimeCompiler::Image::native);
@@ -84,11 +80,12 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(NvrtcTest);
 
 struct Resources {
   int registers = 0, spill_bytes = 0, shared_bytes = 0;
+  std::string hash;  // CompileRecord's, of the source and the options
 };
 using Table = std::map<std::string, Resources>;  // by "kernel architecture"
 
 // The resources of each kernel, as ptxas writes them into its log.
-Table parse_log(const std::string& log, const std::string& architecture) {
+Table parse_log(const std::string& log, const std::string& architecture, const std::string& hash) {
   static const std::regex entry("Compiling entry function '([^']+)'");
   static const std::regex spills("([0-9]+) bytes spill stores, ([0-9]+) bytes spill loads");
   static const std::regex registers("Used ([0-9]+) registers");
@@ -100,6 +97,7 @@ Table parse_log(const std::string& log, const std::string& architecture) {
   for (std::string line; std::getline(lines, line);) {
     if (std::regex_search(line, match, entry)) kernel = &found[match[1].str() + " " + architecture];
     if (!kernel) continue;
+    kernel->hash = hash;
     if (std::regex_search(line, match, spills)) {
       // Also of the functions that the kernel calls.
       kernel->spill_bytes = std::max({kernel->spill_bytes, std::stoi(match[1]), std::stoi(match[2])});
@@ -172,9 +170,9 @@ Table read_table(std::string& version) {
     std::string kernel, architecture;
     Resources r;
     if (line.empty() || line[0] == '#') continue;
-    words >> kernel >> architecture >> r.registers >> r.spill_bytes >> r.shared_bytes;
+    words >> kernel >> architecture >> r.registers >> r.spill_bytes >> r.shared_bytes >> r.hash;
     EXPECT_TRUE(words) << resources_file
-                       << ": not \"kernel architecture registers spill_bytes shared_bytes\": " << line;
+                       << ": not \"kernel architecture registers spill_bytes shared_bytes hash\": " << line;
     table[kernel + " " + architecture] = r;
   }
   return table;
@@ -184,11 +182,12 @@ void write_table(const Table& table, const std::string& version) {
   std::ofstream stream(resources_file);
   stream << "# What each kernel of this folder takes: kernel, architecture, registers of a thread, bytes spilled, "
             "bytes of\n"
-            "# static shared memory. Compared by tests/kernels/nvrtc_test.cpp; written anew by\n"
+            "# static shared memory, and a hash of its source and options, with which it is not compiled again.\n"
+            "# Compared by tests/kernels/nvrtc_test.cpp; written anew by\n"
             "# ANYACCEL_WRITE_RESOURCES=1 build/release/tests/nvrtc_test. Look at the difference before keeping it.\n# "
          << version << "\n";
   for (const auto& [name, r] : table) {
-    stream << name << " " << r.registers << " " << r.spill_bytes << " " << r.shared_bytes << "\n";
+    stream << name << " " << r.registers << " " << r.spill_bytes << " " << r.shared_bytes << " " << r.hash << "\n";
   }
   ASSERT_TRUE(stream.good()) << resources_file;
 }
@@ -200,17 +199,29 @@ TEST(NvrtcTunedKernels, TakeNoMoreThanTheTableSays) {
   // With a driver installed, NVRTC 13 keeps compiled programs; ptxas is to run, and to tell what it did.
   ::setenv("CUDA_CACHE_DISABLE", "1", 1);
   const std::vector<Job> jobs = tuned_jobs();
+  std::string version;
+  const Table table = CompileRecord::is_written() ? Table() : read_table(version);
+  const bool is_known = version == compiler_version(*compiler);
   Table measured;
   std::mutex mutex;  // guards `measured`
   std::atomic<size_t> next{0};
   const auto work = [&] {
     for (size_t i = next++; i < jobs.size(); i = next++) {
       const Job& job = jobs[i];
-      const std::string log = compile(job.file, job.source, job.options);
       // Every #include is resolved by name: there are no folders to search, and no header of the vendor's is needed.
       EXPECT_EQ(job.source.find("#include <"), std::string::npos) << job.file;
+      const std::string hash = CompileRecord::hash_of(*compiler, job.file, job.source, job.options);
+      Table of_job;
+      for (const auto& [name, r] : table) {
+        if (is_known && r.hash == hash) of_job[name] = r;
+      }
+      std::string log = "(the table)";
+      if (of_job.empty()) {
+        log = compile_once(*compiler, job.file, job.source, job.options);
+        of_job = parse_log(log, job.architecture, hash);
+      }
       const std::scoped_lock lock(mutex);
-      for (const auto& [name, r] : parse_log(log, job.architecture)) {
+      for (const auto& [name, r] : of_job) {
         measured[name] = r;
         if (job.file.starts_with("decode_")) {
           EXPECT_EQ(r.spill_bytes, 0) << job.file << ": " << name << " spills registers";
@@ -224,11 +235,9 @@ TEST(NvrtcTunedKernels, TakeNoMoreThanTheTableSays) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_FALSE(measured.empty());
 
-  if (std::getenv("ANYACCEL_WRITE_RESOURCES")) return write_table(measured, compiler_version(*compiler));
   if (HasFailure()) return;
+  if (CompileRecord::is_written()) return write_table(measured, compiler_version(*compiler));
   const std::string renew = "; if that is meant, run this test once with ANYACCEL_WRITE_RESOURCES=1";
-  std::string version;
-  const Table table = read_table(version);
   if (version != compiler_version(*compiler)) {
     GTEST_SKIP() << resources_file << " was made with " << version << ", this is " << compiler_version(*compiler);
   }

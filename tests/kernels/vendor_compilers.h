@@ -4,8 +4,12 @@
 #include <elf.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -43,16 +47,76 @@ inline int copies_with_uniform_addresses(const std::string& image) {
   return count;
 }
 
+// What compiled before, so that a test compiles only what has changed since: all of it takes seven minutes of a core. The same compiler
+// does the same with the same source and options, so that a hash of them stands for the result. Written anew where
+// ANYACCEL_WRITE_RESOURCES is set; nothing is taken from the record then.
+class CompileRecord {
+ public:
+  static CompileRecord& instance() {
+    static CompileRecord record;
+    return record;
+  }
+  static std::string hash_of(const cuda::RuntimeCompiler& compiler, const std::string& name, const std::string& source,
+                             const std::vector<std::string>& options) {
+    Hash hash;
+    hash.add(compiler.identity()).add(name).add(source);
+    for (const std::string& option : options) hash.add(option);
+    return hash.text().substr(0, 16);
+  }
+  static bool is_written() { return std::getenv("ANYACCEL_WRITE_RESOURCES") != nullptr; }
+
+  bool has(const cuda::RuntimeCompiler& compiler, const std::string& hash) {
+    if (is_written()) return false;
+    const std::string& identity = compiler.identity();
+    const std::string word = identity.substr(0, identity.find(' '));
+    if (!known_.contains(word)) {
+      std::ifstream stream(file_of(word));
+      for (std::string line; std::getline(stream, line);) known_[word].insert(line);
+    }
+    return known_[word].contains(hash);
+  }
+  void add(const cuda::RuntimeCompiler& compiler, const std::string& hash) {
+    if (is_written()) compiled_[compiler.identity()].insert(hash);
+  }
+  void write() const {
+    for (const auto& [identity, hashes] : compiled_) {
+      std::ofstream stream(file_of(identity.substr(0, identity.find(' '))));
+      stream << "# Hashes of portable kernels and options that this compiler has compiled: see "
+                "tests/kernels/vendor_compilers.h.\n# "
+             << identity << "\n";
+      for (const std::string& hash : hashes) stream << hash << "\n";
+      ASSERT_TRUE(stream.good());
+    }
+  }
+
+ private:
+  static std::filesystem::path file_of(const std::string& compiler) {
+    return std::filesystem::path(ANYACCEL_SOURCE_DIR) / "tests/kernels" / ("compiled_" + compiler + ".txt");
+  }
+  std::map<std::string, std::set<std::string>> known_;     // by the first word of the identity
+  std::map<std::string, std::set<std::string>> compiled_;  // by the identity
+};
+
+class WritesCompileRecord : public ::testing::Environment {
+ public:
+  void TearDown() override {
+    const ::testing::UnitTest& all = *::testing::UnitTest::GetInstance();
+    if (CompileRecord::is_written() && all.Passed() && all.test_to_run_count() == all.total_test_count()) {
+      CompileRecord::instance().write();
+    }
+  }
+};
+inline const ::testing::Environment* const writes_compile_record =
+    ::testing::AddGlobalTestEnvironment(new WritesCompileRecord);
+
 // Compiles, and returns the compiler's log. An error is a failure of the test that names options and says what is wrong.
 // The log of a success is kept in the build folder, if there is one: all of them take minutes, and the same compiler logs the
 // same for the same source and options.
 inline std::string compile_once(const cuda::RuntimeCompiler& compiler, const std::string& name,
                                 const std::string& source, const std::vector<std::string>& options,
                                 cuda::RuntimeCompiler::Image image = cuda::RuntimeCompiler::Image::native) {
-  Hash hash;
-  hash.add(compiler.identity()).add(name).add(source);
-  for (const std::string& option : options) hash.add(option);
-  const std::filesystem::path kept = std::filesystem::path(ANYACCEL_BINARY_DIR) / "compiler_logs" / hash.text();
+  const std::string hash = CompileRecord::hash_of(compiler, name, source, options);
+  const std::filesystem::path kept = std::filesystem::path(ANYACCEL_BINARY_DIR) / "compiler_logs" / hash;
   std::error_code absent;
   if (std::filesystem::exists(kept, absent)) return read_text(kept);
   const abi::CompileOutput output = compiler.compile(name, source, options, image);
@@ -70,6 +134,16 @@ inline std::string compile_once(const cuda::RuntimeCompiler& compiler, const std
     write_output_file(kept, output.log);
   }
   return output.log;
+}
+
+// The same for what is only to be compiled, and not at all where the record has it.
+inline void compile_unless_recorded(const cuda::RuntimeCompiler& compiler, const std::string& name,
+                                    const std::string& source, const std::vector<std::string>& options,
+                                    cuda::RuntimeCompiler::Image image = cuda::RuntimeCompiler::Image::native) {
+  const std::string hash = CompileRecord::hash_of(compiler, name, source, options);
+  if (CompileRecord::instance().has(compiler, hash)) return;
+  compile_once(compiler, name, source, options, image);
+  CompileRecord::instance().add(compiler, hash);
 }
 
 }  // namespace anyaccel

@@ -31,6 +31,7 @@
 #include "accelerators/cpu/kernels/attention_pairs-inl.h"
 #include "accelerators/cpu/kernels/attention_rows-inl.h"
 #include "accelerators/cpu/kernels/attention_softmax-inl.h"
+#include "accelerators/cpu/kernels/attention_twelve-inl.h"
 #include "accelerators/cpu/kernels/attention_unit-inl.h"
 #include "accelerators/cpu/kernels/cache_blocks-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
@@ -140,7 +141,7 @@ HWY_INLINE void prefetch_values(const BlockRows& rows, const char* row, int64_t 
   if constexpr (std::is_same_v<Type, F32Type> && kLanes == 16) rows.prefetch(at + 64);
 }
 
-// scores[m][j] = factor * sum of q[m] * key j. Rows of q are `size` floats apart, those of scores kSlots.
+// scores[m][j] = factor * sum of q[m] * key j. Rows of q are `size` floats apart, those of scores kScoreStride.
 template <class Keys, int kRows>
 HWY_NOINLINE void score_rows(const BlockRows& keys, const float* HWY_RESTRICT q, int64_t size, float factor,
                              float* HWY_RESTRICT scores) {
@@ -178,11 +179,123 @@ HWY_NOINLINE void score_rows(const BlockRows& keys, const float* HWY_RESTRICT q,
     float products[kLanes];
     hn::StoreU(hn::Mul(sums_of_lanes(sums), hn::Set(kFloats, factor)), kFloats, products);
     AA_UNROLL for (int m = 0; m < kRows; ++m) {
-      std::memcpy(scores + m * kSlots + j, products + m * kAtOnce, kAtOnce * sizeof(float));
+      std::memcpy(scores + m * kScoreStride + j, products + m * kAtOnce, kAtOnce * sizeof(float));
     }
   }
 }
 
+#if HWY_TARGET == HWY_AVX2
+// The types whose vectors are widened one by one, as add_twelve() takes them: halves of a pair of E4m3Type share too much.
+template <class Type>
+constexpr bool kByTwelve = !std::is_same_v<Type, E4m3Type>;
+
+// Elements d to d + kLanes of the order of load_pair.
+template <class Type>
+HWY_INLINE FloatVec load_vector(Type type, const char* row, int64_t d) {
+  const auto* pair = reinterpret_cast<const typename Type::Raw*>(row) + d / kPair * kPair;
+  return d % kPair == 0 ? load_first(type, pair) : load_second(type, pair);
+}
+HWY_INLINE FloatVec load_vector(BlockType, const char* row, int64_t d) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(row);
+  const auto values = hn::LoadU(kBytes, reinterpret_cast<const int8_t*>(value_at(bytes, d)));
+  const auto scale = hn::Set(kFloats, block_scale(bytes + d / kBlockValues * kBlockBytes));
+  return hn::Mul(hn::ConvertTo(kFloats, hn::PromoteTo(kInts, values)), scale);
+}
+
+// As score_rows() for kTwelveRows rows of queries from pack_queries(). May write kTwelveSlots floats behind the scores of a row.
+template <class Type>
+HWY_NOINLINE void score_by_twelve(const BlockRows& keys, const float* HWY_RESTRICT q, int64_t size, float factor,
+                                  float* HWY_RESTRICT scores) {
+  static_assert(kSlots % kTwelveSlots == 0 && kSlots + kTwelveSlots <= kScoreStride);
+  constexpr int64_t kStep = 2 * kPair;  // a line of bf16
+  for (int64_t j = 0; j < keys.slots; j += kTwelveSlots) {
+    const char* slot[kTwelveSlots];
+    AA_UNROLL for (int s = 0; s < kTwelveSlots; ++s) slot[s] = keys.row(std::min(j + s, keys.slots - 1));
+    FloatVec sums[12];
+    AA_UNROLL for (FloatVec& sum : sums) sum = hn::Zero(kFloats);
+    const float* query = q;
+    for (int64_t step = 0; step < size; step += kStep) {
+      AA_UNROLL for (int s = 0; s < kTwelveSlots; ++s) {
+        prefetch_values<Type>(keys, slot[s], step);
+        if constexpr (std::is_same_v<Type, F32Type>) prefetch_values<Type>(keys, slot[s], step + kPair);
+      }
+      AA_UNROLL for (int64_t d = 0; d < kStep; d += kLanes, query += kTwelveRows * kLanes) {
+        FloatVec key[kTwelveSlots];
+        AA_UNROLL for (int s = 0; s < kTwelveSlots; ++s) {
+          key[s] = load_vector(Type(), slot[s] + row_offset(Type(), step), d);
+        }
+        add_twelve(key, query, sums);
+      }
+    }
+    store_twelve(sums, factor, scores + j, kScoreStride);
+  }
+}
+#endif
+
+#if HWY_TARGET == HWY_AVX2
+// The rows that are read after a block, one after the other.
+class NextRows {
+ public:
+  NextRows(const BlockRows& rows, int64_t row_bytes)
+      : at_(rows.next), stride_(rows.stride), left_(rows.next_slots), bytes_(row_bytes) {}
+
+  HWY_INLINE void fetch() {
+    if (left_ == 0) return;
+    for (int64_t i = 0; i < bytes_; i += 64) __builtin_prefetch(at_ + i, 0, 2);
+    at_ += stride_;
+    --left_;
+  }
+
+ private:
+  const char* at_;
+  int64_t stride_, left_, bytes_;
+};
+
+// sums[m] = sums[m] * correction[m] + sum over slots of weights[m][j] * value j, for kPairs * kPair elements from d on. Fetches one of
+// the next rows before each `slots_a_row` slots.
+template <class Type, int kRows, int kPairs>
+HWY_INLINE void sum_columns(const BlockRows& values, int64_t d, const float* HWY_RESTRICT weights,
+                            const float* HWY_RESTRICT correction, float* HWY_RESTRICT sums, int64_t size,
+                            NextRows& next, int64_t slots_a_row) {
+  FloatVec sum[kRows][2 * kPairs];
+  AA_UNROLL for (int m = 0; m < kRows; ++m) {
+    AA_UNROLL for (int n = 0; n < 2 * kPairs; ++n) {
+      sum[m][n] = hn::Mul(hn::LoadU(kFloats, sums + m * size + d + n * kLanes), hn::Set(kFloats, correction[m]));
+    }
+  }
+  const char* row = values.first;
+  for (int64_t j = 0; j < values.slots;) {
+    next.fetch();
+    for (const int64_t end = std::min(j + slots_a_row, values.slots); j < end; ++j, row += values.stride) {
+      FloatVec value[2 * kPairs];
+      AA_UNROLL for (int p = 0; p < kPairs; ++p) {
+        load_values(Type(), row, d + p * kPair, value[2 * p], value[2 * p + 1]);
+      }
+      AA_UNROLL for (int m = 0; m < kRows; ++m) {
+        const auto weight = hn::Set(kFloats, weights[m * kScoreStride + j]);
+        AA_UNROLL for (int n = 0; n < 2 * kPairs; ++n) sum[m][n] = hn::MulAdd(weight, value[n], sum[m][n]);
+      }
+    }
+  }
+  AA_UNROLL for (int m = 0; m < kRows; ++m) {
+    AA_UNROLL for (int n = 0; n < 2 * kPairs; ++n) { hn::StoreU(sum[m][n], kFloats, sums + m * size + d + n * kLanes); }
+  }
+}
+
+template <class Type, int kRows>
+HWY_NOINLINE void sum_rows(const BlockRows& values, const float* weights, const float* correction, float* sums,
+                           int64_t size) {
+  constexpr int kPairs = kMostRows / kRows < 4 ? kMostRows / kRows : 4;
+  NextRows next(values, row_offset(Type(), size));
+  // The values are walked so many times.
+  const int64_t walks = (size / kPair + kPairs - 1) / kPairs;
+  int64_t d = 0;
+  for (; d + kPairs * kPair <= size; d += kPairs * kPair) {
+    sum_columns<Type, kRows, kPairs>(values, d, weights, correction, sums, size, next, walks);
+  }
+  for (; d < size; d += kPair) sum_columns<Type, kRows, 1>(values, d, weights, correction, sums, size, next, walks);
+}
+#else
 // sums[m] = sums[m] * correction[m] + sum over slots of weights[m][j] * value j, for kPairs * kPair elements from d on.
 template <class Type, int kRows, int kPairs>
 HWY_INLINE void sum_columns(const BlockRows& values, int64_t d, const float* HWY_RESTRICT weights,
@@ -203,7 +316,7 @@ HWY_INLINE void sum_columns(const BlockRows& values, int64_t d, const float* HWY
         prefetch_values<Type>(values, at, d + p * kPair);
       }
       AA_UNROLL for (int m = 0; m < kRows; ++m) {
-        const auto weight = hn::Set(kFloats, weights[m * kSlots + j]);
+        const auto weight = hn::Set(kFloats, weights[m * kScoreStride + j]);
         AA_UNROLL for (int n = 0; n < 2 * kPairs; ++n) sum[m][n] = hn::MulAdd(weight, value[n], sum[m][n]);
       }
     }
@@ -223,6 +336,7 @@ HWY_NOINLINE void sum_rows(const BlockRows& values, const float* weights, const 
   }
   for (; d < size; d += kPair) sum_columns<Type, kRows, 1>(values, d, weights, correction, sums, size);
 }
+#endif
 
 // The 128 bits of a and b in turns.
 HWY_INLINE void interleave_blocks(FloatVec& a, FloatVec& b) {
@@ -300,7 +414,8 @@ class TokenRunner {
         rows_(call.group),
         padded_rows_((rows_ + kMostRows - 1) / kMostRows * kMostRows),
         size_(call.head_size) {
-    float* p = scratch<float>(Scratch::Tile, static_cast<size_t>(padded_rows_ * (5 * size_ + 2 * kSlots + kLanes + 2)));
+    float* p =
+        scratch<float>(Scratch::Tile, static_cast<size_t>(padded_rows_ * (5 * size_ + 2 * kScoreStride + kLanes + 2)));
     const auto take = [&](int64_t floats) {
       float* part = p;
       p += floats;
@@ -309,15 +424,21 @@ class TokenRunner {
     q_ = take(padded_rows_ * size_);
     spread_ = take(padded_rows_ * 2 * size_);
     sums_ = take(padded_rows_ * size_);
-    scores_ = take(padded_rows_ * kSlots);
+    scores_ = take(padded_rows_ * kScoreStride);
     unit_sums_ = take(padded_rows_ * size_);
-    unit_weights_ = take(padded_rows_ * kSlots);
+    unit_weights_ = take(padded_rows_ * kScoreStride);
     total_ = take(padded_rows_ * kLanes);
     maximum_ = take(padded_rows_);
     correction_ = take(padded_rows_);
   }
 
   void run() {
+#if HWY_TARGET == HWY_AVX2
+    prepare();
+    for (int64_t block = tile_.begin; block < tile_.end; block += kSlots) {
+      run_block(block, std::min(kSlots, tile_.end - block), 1, 1);
+    }
+#else
     // Streams of equally many rows, then what is left, slot by slot. An odd number, since rows are a power of two of bytes long, and
     // the streams' lines would share few sets of the first level cache otherwise. Slopes count slots by their places in a
     // block, so with them all is done slot by slot.
@@ -333,6 +454,7 @@ class TokenRunner {
     for (int64_t block = tile_.begin + rows * kStreams; block < tile_.end; block += kSlots) {
       run_block(block, std::min(kSlots, tile_.end - block), 1, kStreams);
     }
+#endif
     const auto dtype = static_cast<DType>(call_.v->dtype);
     finish(paired_values_ ? SumOrder::InFours : dtype == DType::BF16 ? SumOrder::EvenThenOdd : SumOrder::Elements);
   }
@@ -353,7 +475,7 @@ class TokenRunner {
     const int64_t vectors = (slots + kLanes - 1) / kLanes;
     for (int64_t m = 0; m < rows_; ++m) {
       const RowSlope slope = {call_.slope(tile_.kv_head * call_.group + m), call_.seen_by(tile_.token).end - 1 - first};
-      float *scores = scores_ + m * kSlots, *total = total_ + m * kLanes;
+      float *scores = scores_ + m * kScoreStride, *total = total_ + m * kLanes;
 #if HWY_TARGET == HWY_AVX3
       if (paired_values_) {
         correction_[m] = weigh_pairs(scores, slots, call_.softcap, slope, maximum_[m], total);
@@ -369,6 +491,20 @@ class TokenRunner {
     return call_.head_row(t, tile_.token, tile_.kv_head * call_.group + m);
   }
 
+#if HWY_TARGET == HWY_AVX2
+  // Keys are followed by the values of their slots, those by the next keys of the tile. There is one stream.
+  BlockRows rows_of(const aa_tensor& t, int64_t first, int64_t slots, int64_t /*stream_step*/, int64_t /*step*/) const {
+    const auto row_at = [&](const aa_tensor& of, int64_t slot) {
+      const int64_t offset = tile_.sequence * of.strides[0] + tile_.kv_head * of.strides[1] + slot * of.strides[2];
+      return static_cast<const char*>(of.data) +
+             offset * static_cast<int64_t>(dtype_size(static_cast<DType>(of.dtype)));
+    };
+    const bool keys = &t == call_.k;
+    const int64_t next = keys ? first : first + slots;
+    return {row_at(t, first), row_at(t, first + 1) - row_at(t, first), slots, row_at(keys ? *call_.v : *call_.k, next),
+            std::min(kSlots, tile_.end - next)};
+  }
+#else
   BlockRows rows_of(const aa_tensor& t, int64_t first, int64_t slots, int64_t stream_step, int64_t step) const {
     const DType dtype = static_cast<DType>(t.dtype);
     const int64_t item = static_cast<int64_t>(dtype_size(dtype)), stride = t.strides[2] * item;
@@ -390,6 +526,7 @@ class TokenRunner {
       for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(all.row(j) + at, 0, 3);
     }
   }
+#endif
 
   // What the tile adds up, and the queries as floats.
   void begin() {
@@ -421,6 +558,10 @@ class TokenRunner {
     }
 #endif
     with_type(key_dtype, [&](auto type) HWY_ATTR { order_like(type, q_, rows_ * size_); });
+#if HWY_TARGET == HWY_AVX2
+    for (int64_t m = 0; m + kTwelveRows <= rows_; m += kTwelveRows)
+      pack_queries(q_ + m * size_, size_, spread_ + m * size_);
+#endif
   }
 
 #if HWY_TARGET == HWY_AVX3
@@ -469,7 +610,7 @@ class TokenRunner {
     const float factor = score_factor(call_.scale, call_.softcap);
     for (int64_t m = 0; m < rows_;) {
       const float* q = spread_ + m * 2 * size_;
-      float* scores = scores_ + m * kSlots;
+      float* scores = scores_ + m * kScoreStride;
       m += with_padded_rows(rows_ - m, [&](auto rows) HWY_ATTR {
         score_pairs<rows()>(keys, q, size_, factor, scores);
         return rows();
@@ -480,7 +621,7 @@ class TokenRunner {
   HWY_INLINE void sum_paired(BlockRows values) {
     for (int64_t m = 0; m < rows_;) {
       m += with_padded_rows(rows_ - m, [&](auto rows) HWY_ATTR {
-        sum_pairs<rows()>(values, scores_ + m * kSlots, correction_ + m, sums_ + m * size_, size_);
+        sum_pairs<rows()>(values, scores_ + m * kScoreStride, correction_ + m, sums_ + m * size_, size_);
         return rows();
       });
     }
@@ -492,7 +633,13 @@ class TokenRunner {
     const float factor = score_factor(call_.scale, call_.softcap) * kUnit<typename Keys::Type>;
     for (int64_t m = 0; m < rows_;) {
       m += with_rows(rows_ - m, [&](auto rows) HWY_ATTR {
-        score_rows<Keys, rows()>(keys, q_ + m * size_, size_, factor, scores_ + m * kSlots);
+#if HWY_TARGET == HWY_AVX2
+        if constexpr (rows() == kTwelveRows && kByTwelve<typename Keys::Type>) {
+          score_by_twelve<typename Keys::Type>(keys, spread_ + m * size_, size_, factor, scores_ + m * kScoreStride);
+          return rows();
+        }
+#endif
+        score_rows<Keys, rows()>(keys, q_ + m * size_, size_, factor, scores_ + m * kScoreStride);
         return rows();
       });
     }
@@ -513,7 +660,8 @@ class TokenRunner {
     with_type(static_cast<DType>(call_.v->dtype), [&](auto type) HWY_ATTR {
       for (int64_t m = 0; m < rows_;) {
         m += with_rows(rows_ - m, [&](auto rows) HWY_ATTR {
-          sum_rows<decltype(type), rows()>(values, scores_ + m * kSlots, correction_ + m, sums_ + m * size_, size_);
+          sum_rows<decltype(type), rows()>(values, scores_ + m * kScoreStride, correction_ + m, sums_ + m * size_,
+                                           size_);
           return rows();
         });
       }
@@ -543,7 +691,7 @@ class TokenRunner {
   const AttentionTile& tile_;
   int64_t rows_, padded_rows_, size_;
   float* q_;             // [rows][size], in the order of the keys
-  float* spread_;        // paired: those of each group of rows, see spread_pairs
+  float* spread_;        // those of each group of rows, see spread_pairs and pack_queries
   float* sums_;          // [rows][size], in a SumOrder
   float* scores_;        // [rows][kSlots], and the weights that they become; paired: bf16, at the beginning of each row
   float* unit_sums_;     // see UnitMemory

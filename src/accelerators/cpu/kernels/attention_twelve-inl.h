@@ -1,0 +1,82 @@
+// Scores of four query heads and three slots at once with AVX2: twelve sums, three keys and a query are all of its registers, and
+// enough chains of multiply-adds to keep both units busy. Included after base/simd/highway.h, once per instruction set; empty for
+// others than AVX2.
+#include "accelerators/cpu/kernels/vector-inl.h"
+
+#if defined(ANYACCEL_CPU_KERNELS_ATTENTION_TWELVE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ANYACCEL_CPU_KERNELS_ATTENTION_TWELVE_INL_H_
+#undef ANYACCEL_CPU_KERNELS_ATTENTION_TWELVE_INL_H_
+#else
+#define ANYACCEL_CPU_KERNELS_ATTENTION_TWELVE_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_AVX2
+
+constexpr int kTwelveRows = 4, kTwelveSlots = 3;
+
+// Puts queries of kTwelveRows rows, `size` floats apart, into the order of add_twelve(): for each kLanes elements those of each row.
+HWY_INLINE void pack_queries(const float* HWY_RESTRICT q, int64_t size, float* HWY_RESTRICT to) {
+  for (int64_t d = 0; d < size; d += kLanes) {
+    for (int m = 0; m < kTwelveRows; ++m, to += kLanes) hn::StoreU(hn::LoadU(kFloats, q + m * size + d), kFloats, to);
+  }
+}
+
+// sums[kTwelveSlots * m + s] += key[s] * query m. The compiler lets multiply-adds overwrite keys and queries instead of sums, which
+// then has it keep sums on the stack.
+HWY_INLINE void add_twelve(const FloatVec (&key)[kTwelveSlots], const float* query, FloatVec (&sums)[12]) {
+  __m256 row;
+  const auto* rows = reinterpret_cast<const __m256_u(*)[kTwelveRows]>(query);
+  asm("vmovups (%[q]), %[row]\n\t"  // NOLINT(hicpp-no-assembler)
+      "vfmadd231ps %[k0], %[row], %[s0]\n\t"
+      "vfmadd231ps %[k1], %[row], %[s1]\n\t"
+      "vfmadd231ps %[k2], %[row], %[s2]\n\t"
+      "vmovups 32(%[q]), %[row]\n\t"
+      "vfmadd231ps %[k0], %[row], %[s3]\n\t"
+      "vfmadd231ps %[k1], %[row], %[s4]\n\t"
+      "vfmadd231ps %[k2], %[row], %[s5]\n\t"
+      "vmovups 64(%[q]), %[row]\n\t"
+      "vfmadd231ps %[k0], %[row], %[s6]\n\t"
+      "vfmadd231ps %[k1], %[row], %[s7]\n\t"
+      "vfmadd231ps %[k2], %[row], %[s8]\n\t"
+      "vmovups 96(%[q]), %[row]\n\t"
+      "vfmadd231ps %[k0], %[row], %[s9]\n\t"
+      "vfmadd231ps %[k1], %[row], %[s10]\n\t"
+      "vfmadd231ps %[k2], %[row], %[s11]"
+      : [row] "=&x"(row), [s0] "+x"(sums[0].raw), [s1] "+x"(sums[1].raw), [s2] "+x"(sums[2].raw),
+        [s3] "+x"(sums[3].raw), [s4] "+x"(sums[4].raw), [s5] "+x"(sums[5].raw), [s6] "+x"(sums[6].raw),
+        [s7] "+x"(sums[7].raw), [s8] "+x"(sums[8].raw), [s9] "+x"(sums[9].raw), [s10] "+x"(sums[10].raw),
+        [s11] "+x"(sums[11].raw)
+      : [q] "r"(query), [k0] "x"(key[0].raw), [k1] "x"(key[1].raw), [k2] "x"(key[2].raw), "m"(*rows));
+}
+
+// Stores factor * the sums of the lanes of add_twelve()'s sums at scores + m * stride, and a number of no meaning behind the
+// kTwelveSlots of each row.
+HWY_INLINE void store_twelve(const FloatVec (&sums)[12], float factor, float* scores, int64_t stride) {
+  // The sums of the halves of a, then those of b.
+  const auto halves = [](FloatVec a, FloatVec b) HWY_ATTR {
+    return _mm256_add_ps(_mm256_blend_ps(a.raw, b.raw, 0xf0), _mm256_permute2f128_ps(a.raw, b.raw, 0x21));
+  };
+  const auto pairs = [](__m256 a, __m256 b) HWY_ATTR {
+    return _mm256_castps_pd(_mm256_add_ps(_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)));
+  };
+  AA_UNROLL for (int m = 0; m < kTwelveRows; m += 2) {
+    const FloatVec *a = sums + m * kTwelveSlots, *b = a + kTwelveSlots;
+    const __m256 third = halves(a[2], b[2]);
+    const __m256d low = pairs(halves(a[0], b[0]), halves(a[1], b[1])), high = pairs(third, third);
+    const __m256 both = _mm256_mul_ps(
+        _mm256_add_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(low, high)), _mm256_castpd_ps(_mm256_unpackhi_pd(low, high))),
+        _mm256_set1_ps(factor));
+    _mm_storeu_ps(scores + m * stride, _mm256_castps256_ps128(both));
+    _mm_storeu_ps(scores + (m + 1) * stride, _mm256_extractf128_ps(both, 1));
+  }
+}
+
+#endif
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,5 +1,6 @@
 // The inner parts of attention: a small product kept in registers, and the packing of a block of keys.
 // Included after base/simd/highway.h, once per instruction set.
+#include "accelerators/cpu/kernels/attention_panel-inl.h"
 #include "accelerators/cpu/kernels/attention_tile.h"
 #include "accelerators/cpu/kernels/attention_transpose-inl.h"
 #include "accelerators/cpu/kernels/cache_blocks-inl.h"
@@ -17,11 +18,18 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 // Slots of a block: packed keys and values of a head of 64 fit in the first-level cache together.
 constexpr int64_t kBlockSlots = kAttentionBlock;
-// Rows and vectors whose sums are held in registers: 6 x 4 of 32 with AVX-512, 6 x 2 of 16 with AVX2.
-constexpr int kMaxRows = 6;
-// Groups of rows that go through each step together, so that the steps overlap in the processor.
-constexpr int64_t kBatchGroups = 4;
-constexpr int kMaxVectors = HWY_TARGET == HWY_AVX2 ? 2 : 4;
+// Rows and vectors whose sums are held in registers: 6 x 4 of 32 with AVX-512, 3 x 4 of 16 with AVX2.
+constexpr int kMaxRows = HWY_TARGET == HWY_AVX2 ? 3 : 6;
+constexpr int kMaxVectors = 4;
+// Groups of rows that go through each step together, so that the steps overlap in the processor; with AVX2 a panel of keys or values
+// also stays in the first-level cache for all of them.
+constexpr int64_t kBatchGroups = HWY_TARGET == HWY_AVX2 ? 8 : 4;
+// Floats from one row of packed keys to the next.
+#if HWY_TARGET == HWY_AVX2
+constexpr int64_t kKeyStride = kPanelFloats;
+#else
+constexpr int64_t kKeyStride = kBlockSlots;
+#endif
 
 constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -36,11 +44,17 @@ struct RowGroups {
 //   scores:  c[m][n] = sum over k of a[k][m] * b[k][n]; a are packed queries, b packed keys, k runs over the head
 //   sums:    c[m][n] = c[m][n] * factor[m] + sum over k of a[m][k] * b[k][n]; a are weights, b values, k runs over
 //   slots
-// Rows of scores and weights lie kBlockSlots apart, as do rows of packed keys.
+// Rows of scores and weights lie kBlockSlots apart, rows of packed keys kKeyStride. With AVX2 b is a panel and queries
+// are a[m][k].
 template <bool sums, int rows, int vectors>
 HWY_INLINE void multiply_registers(int64_t begin, int64_t end, const float* HWY_RESTRICT a, const float* HWY_RESTRICT b,
                                    int64_t b_stride, float* HWY_RESTRICT c, int64_t c_stride, const float* factor) {
+#if HWY_TARGET == HWY_AVX2
+  constexpr int64_t a_step = 1;
+  const int64_t a_row = sums ? kBlockSlots : end;  // queries have `end` elements
+#else
   constexpr int64_t a_row = sums ? kBlockSlots : 1, a_step = sums ? 1 : rows;
+#endif
   FloatVec sum[rows][vectors];
 #pragma GCC unroll 8
   for (int m = 0; m < rows; ++m) {
@@ -55,6 +69,12 @@ HWY_INLINE void multiply_registers(int64_t begin, int64_t end, const float* HWY_
   }
   a += begin * a_step;
   b += begin * b_stride;
+#if HWY_TARGET == HWY_AVX2
+  if constexpr (rows == kPanelRows && vectors == kPanelVectors) {
+    add_panel(a, a_row, b, end - begin, sum);
+    begin = end;
+  }
+#endif
   for (int64_t k = begin; k < end; ++k, a += a_step, b += b_stride) {
     FloatVec right[vectors];
 #pragma GCC unroll 8
@@ -77,7 +97,7 @@ template <bool sums, int rows>
 HWY_NOINLINE void multiply_rows(int64_t vectors, int64_t begin, int64_t end, const float* a, const float* b,
                                 int64_t b_stride, float* c, int64_t c_stride, const float* factor) {
   if constexpr (!sums) {
-    b_stride = kBlockSlots;
+    b_stride = kKeyStride;
     c_stride = kBlockSlots;
   }
   int64_t n = 0;
@@ -103,10 +123,14 @@ HWY_INLINE void multiply(int rows, int64_t vectors, int64_t begin, int64_t end, 
   switch (rows) {
     case 1: return multiply_rows<sums, 1>(vectors, begin, end, a, b, b_stride, c, c_stride, factor);
     case 2: return multiply_rows<sums, 2>(vectors, begin, end, a, b, b_stride, c, c_stride, factor);
+#if HWY_TARGET == HWY_AVX2
+    default: return multiply_rows<sums, 3>(vectors, begin, end, a, b, b_stride, c, c_stride, factor);
+#else
     case 3: return multiply_rows<sums, 3>(vectors, begin, end, a, b, b_stride, c, c_stride, factor);
     case 4: return multiply_rows<sums, 4>(vectors, begin, end, a, b, b_stride, c, c_stride, factor);
     case 5: return multiply_rows<sums, 5>(vectors, begin, end, a, b, b_stride, c, c_stride, factor);
     default: return multiply_rows<sums, 6>(vectors, begin, end, a, b, b_stride, c, c_stride, factor);
+#endif
   }
 }
 
@@ -128,9 +152,9 @@ HWY_INLINE void pack_keys_vector(Type type, const typename Type::Raw* from, int6
 #pragma GCC unroll 16
       for (int64_t i = 0; i < kLanes; ++i) {
         const auto pair = hn::BitCast(kUints, v[i]);
-        float* to = keys + (d + 2 * i) * kBlockSlots;
+        float* to = keys + (d + 2 * i) * kKeyStride;
         hn::StoreU(hn::BitCast(kFloats, hn::ShiftLeft<16>(pair)), kFloats, to);
-        hn::StoreU(hn::BitCast(kFloats, hn::And(pair, hn::Set(kUints, 0xffff0000u))), kFloats, to + kBlockSlots);
+        hn::StoreU(hn::BitCast(kFloats, hn::And(pair, hn::Set(kUints, 0xffff0000u))), kFloats, to + kKeyStride);
       }
     }
   }
@@ -140,11 +164,11 @@ HWY_INLINE void pack_keys_vector(Type type, const typename Type::Raw* from, int6
     for (int64_t j = 0; j < kLanes; ++j) v[j] = load(type, slot[j] + d);
     transpose(v);
 #pragma GCC unroll 16
-    for (int64_t i = 0; i < kLanes; ++i) hn::StoreU(v[i], kFloats, keys + (d + i) * kBlockSlots);
+    for (int64_t i = 0; i < kLanes; ++i) hn::StoreU(v[i], kFloats, keys + (d + i) * kKeyStride);
   }
   for (; d < dims; ++d) {
     for (int64_t j = 0; j < kLanes; ++j) {
-      keys[d * kBlockSlots + j] =
+      keys[d * kKeyStride + j] =
           static_cast<float>(load_floating(slot[j] + d, std::is_same_v<Type, F32Type>    ? DType::F32
                                                         : std::is_same_v<Type, Bf16Type> ? DType::BF16
                                                         : std::is_same_v<Type, E4m3Type> ? DType::F8E4M3
@@ -154,12 +178,12 @@ HWY_INLINE void pack_keys_vector(Type type, const typename Type::Raw* from, int6
 }
 #endif
 
-// Packs the keys of `slots` slots, kLanes at most, as keys[d][slot]; lanes past the last slot repeat it. `first` is the
-// row of the first slot.
+// Packs the keys of `slots` slots, kLanes at most, as keys[d][slot], rows kKeyStride floats apart; lanes past the last
+// slot repeat it. `first` is the row of the first slot.
 inline void pack_keys(const Row& first, int64_t slot_stride, int64_t slots, float* keys) {
   if (first.dtype == DType::U8) {
     return pack_cache_keys(reinterpret_cast<const uint8_t*>(first.data), slot_stride, slots, first.length, keys,
-                           kBlockSlots);
+                           kKeyStride);
   }
 #if HWY_TARGET != HWY_SCALAR
   if (first.stride == 1) {
@@ -178,7 +202,7 @@ inline void pack_keys(const Row& first, int64_t slot_stride, int64_t slots, floa
   for (int64_t j = 0; j < kLanes; ++j) {
     const char* slot = first.data + std::min(j, slots - 1) * slot_stride * item;
     for (int64_t d = 0; d < first.length; ++d) {
-      keys[d * kBlockSlots + j] = static_cast<float>(load_floating(slot + d * first.stride * item, first.dtype));
+      keys[d * kKeyStride + j] = static_cast<float>(load_floating(slot + d * first.stride * item, first.dtype));
     }
   }
 }

@@ -1,4 +1,5 @@
 // The online softmax of attention, one row of scores at a time. Included after base/simd/highway.h, once per instruction set.
+#include <algorithm>
 #include <limits>
 #include <numbers>
 
@@ -125,6 +126,72 @@ HWY_INLINE float weigh(float* scores, int64_t vectors, int64_t begin, int64_t en
   hn::StoreU(hn::MulAdd(hn::LoadU(kFloats, row_total), hn::Set(kFloats, shift.correction), total), kFloats, row_total);
   return shift.correction;
 }
+
+// Floats that maxima and corrections of rows need behind them, see weigh_rows().
+constexpr int64_t kBehindRows = HWY_TARGET == HWY_AVX2 ? kLanes : 0;
+
+#if HWY_TARGET == HWY_AVX2
+// The largest lane of each of kLanes vectors, in their order.
+HWY_INLINE FloatVec maxima_of_lanes(const FloatVec (&v)[kLanes]) {
+  const auto two = [](__m256 a, __m256 b)
+                       HWY_ATTR { return _mm256_max_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd)); };
+  const auto four = [&](int i) HWY_ATTR { return two(two(v[i].raw, v[i + 1].raw), two(v[i + 2].raw, v[i + 3].raw)); };
+  const __m256 low = four(0), high = four(4);
+  return FloatVec{_mm256_max_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31))};
+}
+
+// What weigh_rows() is told of a row: the scores that are computed, whole vectors, and those that it sees. No vectors: nothing.
+struct RowScores {
+  int64_t vectors, begin, end;
+  RowSlope slope;
+};
+
+// As weigh() for `rows` rows whose scores are `stride` floats apart, of_row(m) gives the RowScores of each. What rows wait for,
+// their maxima and the branches that these decide, is done for kLanes rows at once, so that exponentials follow each other without
+// gaps. Up to kLanes - 1 maxima behind those of the rows are read and stored as they were, and so many more corrections are written.
+template <class OfRow>
+HWY_INLINE void weigh_rows(int64_t rows, float* scores, int64_t stride, float softcap, float* maximum, float* total,
+                           float* correction, OfRow of_row) {
+  for (int64_t first = 0; first < rows; first += kLanes) {
+    const int64_t count = std::min<int64_t>(kLanes, rows - first);
+    RowScores row[kLanes];
+    FloatVec tops[kLanes];
+    for (int64_t i = 0; i < kLanes; ++i) {
+      tops[i] = hn::Set(kFloats, kMinusInfinity);
+      if (i >= count) continue;
+      row[i] = of_row(first + i);
+      float* own = scores + (first + i) * stride;
+      if (row[i].begin > 0 || row[i].end < row[i].vectors * kLanes || softcap > 0 || row[i].slope.slope != 0) {
+        tops[i] = cap_and_mask(own, row[i].vectors, row[i].begin, row[i].end, softcap, row[i].slope);
+      } else {
+        for (int64_t v = 0; v < row[i].vectors; ++v) tops[i] = hn::Max(tops[i], hn::LoadU(kFloats, own + v * kLanes));
+      }
+    }
+    const auto before = hn::LoadU(kFloats, maximum + first);
+    const auto now = hn::Max(before, maxima_of_lanes(tops));
+    // A row may have seen nothing, or only -infinity, so far.
+    const auto hidden = hn::Eq(now, hn::Set(kFloats, kMinusInfinity));
+    const auto reference = hn::IfThenElse(hidden, hn::Zero(kFloats), now);
+    hn::StoreU(now, kFloats, maximum + first);
+    hn::StoreU(exp2_below(hn::Sub(before, reference)), kFloats, correction + first);
+    float references[kLanes];
+    hn::StoreU(reference, kFloats, references);
+    for (int64_t i = 0; i < count; ++i) {
+      if (row[i].vectors == 0) continue;
+      const Shift shift{hn::Set(kFloats, references[i]), correction[first + i]};
+      float *own = scores + (first + i) * stride, *own_total = total + (first + i) * kLanes;
+      auto sum = hn::Zero(kFloats);
+      for (int64_t v = 0; v < row[i].vectors; ++v) {
+        const auto weight = shift.weight(own + v * kLanes);
+        hn::StoreU(weight, kFloats, own + v * kLanes);
+        sum = hn::Add(sum, weight);
+      }
+      hn::StoreU(hn::MulAdd(hn::LoadU(kFloats, own_total), hn::Set(kFloats, shift.correction), sum), kFloats,
+                 own_total);
+    }
+  }
+}
+#endif
 
 }  // namespace anyaccel::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -4,7 +4,8 @@
 //
 // Keys of a block are packed transposed, so that scores are computed with vectors over slots; values are used row by
 // row, with vectors over the head. Both products are one small kernel that keeps its results in registers. Scores are
-// held in units of log2(e), so that the exponential is a power of two.
+// held in units of log2(e), so that the exponential is a power of two. With AVX2 keys and values are packed in panels
+// (attention_panel-inl.h).
 #include "accelerators/cpu/kernels/attention_tile.h"
 
 #include <algorithm>
@@ -37,6 +38,15 @@ struct HeadGroup {
   SlotRange any, all;
 };
 
+// Floats that the values of a slot take.
+constexpr int64_t value_floats(int64_t padded) {
+#if HWY_TARGET == HWY_AVX2
+  return round_up(padded, kPanelFloats);
+#else
+  return padded;
+#endif
+}
+
 // The working memory of a tile.
 struct TileMemory {
   TileMemory(int64_t rows, int64_t head_size) : padded(round_up(head_size, kLanes)) {
@@ -44,10 +54,10 @@ struct TileMemory {
     const int64_t groups = RowGroups{rows}.count();
     const int64_t sizes[] = {rows * head_size,
                              head_size * kBlockSlots,
-                             kBlockSlots * padded,
+                             kBlockSlots * value_floats(padded),
                              kBatchRows * kBlockSlots,
                              rows * padded,
-                             rows,
+                             rows + kBehindRows,
                              rows * kLanes,
                              rows * 4,
                              groups * static_cast<int64_t>(sizeof(HeadGroup) / sizeof(float))};
@@ -71,9 +81,9 @@ struct TileMemory {
   }
 
   int64_t padded;             // head size in whole vectors
-  float* q;                   // scaled queries; those of a group of n rows as [D][n]
-  float* keys;                // [D][kBlockSlots]
-  float* values;              // [kBlockSlots][padded]
+  float* q;                   // scaled queries; those of a group of n rows as [D][n], with AVX2 [n][D]
+  float* keys;                // [D][kBlockSlots]; with AVX2 panels of [D][kPanelFloats]
+  float* values;              // [kBlockSlots][padded]; with AVX2 panels of [kBlockSlots][kPanelFloats]
   float* scores;              // [rows of a batch][kBlockSlots]
   float* sums;                // [rows][padded]
   float* maximum;             // [rows]
@@ -139,7 +149,11 @@ class TileRunner {
       float* q = memory_.q + row * d;
       for (int m = 0; m < count; ++m) {
         const float* from = row_floats(query_row(*call_.q, row + m), 0, d, buffer);
+#if HWY_TARGET == HWY_AVX2
+        for (int64_t i = 0; i < d; ++i) q[m * d + i] = from[i] * factor;
+#else
         for (int64_t i = 0; i < d; ++i) q[i * count + m] = from[i] * factor;
+#endif
       }
     }
   }
@@ -152,6 +166,18 @@ class TileRunner {
     for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(row.data + i, 0, 2);
   }
 
+  // Elements [begin, begin + n) of a row of values; begin is that of a block of a quantized row.
+  static HWY_INLINE void read_values(const Row& row, int64_t begin, int64_t n, float* to) {
+    const auto* bytes = reinterpret_cast<const uint8_t*>(row.data);
+    if (row.dtype == DType::U8) {
+      decode_cache_row(bytes + begin / kBlockValues * kBlockBytes, n, to);
+    } else if (row.dtype == DType::F8E4M3) {
+      widen(E4m3Type(), bytes + begin, to, n);
+    } else {
+      read_row(row, begin, n, to);
+    }
+  }
+
   // Packs the keys of the block, and the values unless they can be used where they are. Meanwhile the next block is
   // prefetched, since the products leave the memory idle.
   void load_block() {
@@ -162,8 +188,25 @@ class TileRunner {
       for (int64_t i = j; i < std::min(ahead, j + kLanes); ++i) {
         prefetch(cache_row(k, block_ + slots_ + i));
       }
-      pack_keys(cache_row(k, block_ + j), k.strides[2], std::min(kLanes, slots_ - j), memory_.keys + j);
+#if HWY_TARGET == HWY_AVX2
+      float* keys = memory_.keys + j / kPanelFloats * kPanelFloats * d + j % kPanelFloats;
+#else
+      float* keys = memory_.keys + j;
+#endif
+      pack_keys(cache_row(k, block_ + j), k.strides[2], std::min(kLanes, slots_ - j), keys);
     }
+#if HWY_TARGET == HWY_AVX2
+    for (int64_t j = 0; j < slots_; ++j) {
+      if (j < ahead) prefetch(cache_row(v, block_ + slots_ + j));
+      const Row row = cache_row(v, block_ + j);
+      for (int64_t i = 0; i < d; i += kPanelFloats) {
+        const int64_t n = std::min(kPanelFloats, d - i);
+        float* to = memory_.values + i * kBlockSlots + j * kPanelFloats;
+        read_values(row, i, n, to);
+        for (int64_t e = n; e < round_up(n, kLanes); ++e) to[e] = 0;
+      }
+    }
+#else
     const Row values = cache_row(v, block_);
     const bool in_place = values.dtype == DType::F32 && values.stride == 1 && d == memory_.padded;
     values_ = in_place ? reinterpret_cast<const float*>(values.data) : memory_.values;
@@ -172,16 +215,10 @@ class TileRunner {
       if (j < ahead) prefetch(cache_row(v, block_ + slots_ + j));
       if (in_place) continue;
       float* to = memory_.values + j * memory_.padded;
-      const Row row = cache_row(v, block_ + j);
-      if (row.dtype == DType::U8) {
-        decode_cache_row(reinterpret_cast<const uint8_t*>(row.data), d, to);
-      } else if (row.dtype == DType::F8E4M3) {
-        widen(E4m3Type(), reinterpret_cast<const uint8_t*>(row.data), to, d);
-      } else {
-        read_row(row, 0, d, to);
-      }
+      read_values(cache_row(v, block_ + j), 0, d, to);
       for (int64_t i = d; i < memory_.padded; ++i) to[i] = 0;
     }
+#endif
   }
 
   // The part of a range that lies in the block, counted from the block's first slot.
@@ -190,6 +227,61 @@ class TileRunner {
   }
 
   // Some groups of rows against the block.
+#if HWY_TARGET == HWY_AVX2
+  void run_batch(const HeadGroup* groups, int count) {
+    const int64_t d = call_.head_size, first = groups[0].row;
+    SlotRange seen[kBatchGroups];
+    bool together[kBatchGroups];
+    for (int g = 0; g < count; ++g) {
+      seen[g] = in_block(groups[g].any);
+      together[g] = hidden_values_finite(groups[g], seen[g]);
+    }
+    // Those of row m of the batch lie kBlockSlots * m floats behind.
+    const auto scores_of = [&](int g) { return memory_.scores + (groups[g].row - first) * kBlockSlots; };
+    for (int64_t n = 0; n < slots_; n += kPanelFloats) {
+      for (int g = 0; g < count; ++g) {
+        if (seen[g].end <= std::max(seen[g].begin, n)) continue;
+        const int64_t vectors = (std::min(kPanelFloats, seen[g].end - n) + kLanes - 1) / kLanes;
+        multiply<false>(groups[g].count, vectors, 0, d, memory_.q + groups[g].row * d, memory_.keys + n * d, kKeyStride,
+                        scores_of(g) + n, kBlockSlots, nullptr);
+      }
+    }
+    float correction[kBatchGroups * kMaxRows + kBehindRows];
+    int group = 0;
+    const auto scores_of_row = [&](int64_t m) HWY_ATTR {
+      const int64_t row = first + m;
+      if (row >= groups[group].row + groups[group].count) ++group;
+      const int64_t end = seen[group].end;
+      if (end <= seen[group].begin) return RowScores{0, 0, 0, {0, 0}};
+      const SlotRange own = in_block(memory_.visible[row]);
+      const RowSlope slope = {call_.slope(head_of(row)), memory_.visible[row].end - 1 - block_};
+      return RowScores{(end + kLanes - 1) / kLanes, own.begin, own.end, slope};
+    };
+    weigh_rows(groups[count - 1].row + groups[count - 1].count - first, memory_.scores, kBlockSlots, call_.softcap,
+               memory_.maximum + first, memory_.total + first * kLanes, correction, scores_of_row);
+    for (int64_t i = 0; i < memory_.padded; i += kPanelFloats) {
+      const int64_t vectors = std::min(kPanelFloats, memory_.padded - i) / kLanes;
+      const float* values = memory_.values + i * kBlockSlots;
+      for (int g = 0; g < count; ++g) {
+        if (seen[g].end <= seen[g].begin) continue;
+        float* sums = memory_.sums + groups[g].row * memory_.padded + i;
+        const float* factor = correction + (groups[g].row - first);
+        if (together[g]) {
+          multiply<true>(groups[g].count, vectors, seen[g].begin, seen[g].end, scores_of(g), values, kPanelFloats, sums,
+                         memory_.padded, factor);
+          continue;
+        }
+        // 0 * infinity must not reach rows that do not see the slot.
+        for (int m = 0; m < groups[g].count; ++m) {
+          const SlotRange own = in_block(memory_.visible[groups[g].row + m]);
+          if (own.end <= own.begin) continue;
+          multiply<true>(1, vectors, own.begin, own.end, scores_of(g) + m * kBlockSlots, values, kPanelFloats,
+                         sums + m * memory_.padded, memory_.padded, factor + m);
+        }
+      }
+    }
+  }
+#else
   void run_batch(const HeadGroup* groups, int count) {
     const int64_t d = call_.head_size;
     const int64_t value_vectors = memory_.padded / kLanes;
@@ -233,6 +325,7 @@ class TileRunner {
       }
     }
   }
+#endif
 
   // Returns true if all values of slots that some but not all rows of a group see are finite.
   bool hidden_values_finite(const HeadGroup& group, SlotRange seen) const {
@@ -240,12 +333,20 @@ class TileRunner {
     if (all.begin <= seen.begin && all.end >= seen.end) return true;
     for (int64_t j = seen.begin; j < seen.end; ++j) {
       if (j >= all.begin && j < all.end) continue;
-      const float* v = values_ + j * values_stride_;
       for (int64_t i = 0; i < memory_.padded; i += kLanes) {
-        if (!hn::AllTrue(kFloats, hn::IsFinite(hn::LoadU(kFloats, v + i)))) return false;
+        if (!hn::AllTrue(kFloats, hn::IsFinite(hn::LoadU(kFloats, value_of(j, i))))) return false;
       }
     }
     return true;
+  }
+
+  // Element i of the values of slot j of the block, the first of a vector.
+  HWY_INLINE const float* value_of(int64_t j, int64_t i) const {
+#if HWY_TARGET == HWY_AVX2
+    return memory_.values + (i / kPanelFloats * kBlockSlots + j) * kPanelFloats + i % kPanelFloats;
+#else
+    return values_ + j * values_stride_ + i;
+#endif
   }
 
   float total_of(int64_t row) const { return sum_lanes(hn::LoadU(kFloats, memory_.total + row * kLanes)); }
@@ -275,8 +376,10 @@ class TileRunner {
   TileMemory memory_;
   int64_t block_ = 0;  // first slot of the current block
   int64_t slots_ = 0;  // slots of the current block
+#if HWY_TARGET != HWY_AVX2
   const float* values_ = nullptr;
   int64_t values_stride_ = 0;
+#endif
 };
 
 void run_tile(const AttentionCall& call, const AttentionTile& tile) { TileRunner(call, tile).run(); }

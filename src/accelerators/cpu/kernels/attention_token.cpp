@@ -3,7 +3,7 @@
 // Such a tile is bound by how fast keys and values come from memory, so each is widened once for several query heads, and
 // nothing is packed: scores are vector products along the head whose lanes are summed for kLanes pairs of a query head and a
 // slot at once, sums are weights times rows of values. A tile is cut into parts that are walked side by side, so that as many
-// sequential streams are in flight, and lines are prefetched at two distances.
+// sequential streams are in flight, and lines are prefetched at two distances; but not with AVX2 (BlockRows).
 //
 // With AVX512_BF16, bf16 is multiplied as it is (attention_pairs-inl.h): keys with queries that are whole bf16 numbers, which is
 // exact; and where the result is bf16 too, rounded queries with keys and rounded weights with values, as the op allows. The last is
@@ -230,9 +230,7 @@ HWY_NOINLINE void score_by_twelve(const BlockRows& keys, const float* HWY_RESTRI
     store_twelve(sums, factor, scores + j, kScoreStride);
   }
 }
-#endif
 
-#if HWY_TARGET == HWY_AVX2
 // The rows that are read after a block, one after the other.
 class NextRows {
  public:
@@ -415,7 +413,8 @@ class TokenRunner {
         padded_rows_((rows_ + kMostRows - 1) / kMostRows * kMostRows),
         size_(call.head_size) {
     float* p =
-        scratch<float>(Scratch::Tile, static_cast<size_t>(padded_rows_ * (5 * size_ + 2 * kScoreStride + kLanes + 2)));
+        scratch<float>(Scratch::Tile, static_cast<size_t>(padded_rows_ * (5 * size_ + 2 * kScoreStride + kLanes + 2)) +
+                                          2 * kBehindRows);
     const auto take = [&](int64_t floats) {
       float* part = p;
       p += floats;
@@ -428,8 +427,8 @@ class TokenRunner {
     unit_sums_ = take(padded_rows_ * size_);
     unit_weights_ = take(padded_rows_ * kScoreStride);
     total_ = take(padded_rows_ * kLanes);
-    maximum_ = take(padded_rows_);
-    correction_ = take(padded_rows_);
+    maximum_ = take(padded_rows_ + kBehindRows);
+    correction_ = take(padded_rows_ + kBehindRows);
   }
 
   void run() {
@@ -473,6 +472,12 @@ class TokenRunner {
   void run_block(int64_t first, int64_t slots, int64_t stream_step, int64_t step) {
     score(rows_of(*call_.k, first, slots, stream_step, step));
     const int64_t vectors = (slots + kLanes - 1) / kLanes;
+#if HWY_TARGET == HWY_AVX2
+    const int64_t own = call_.seen_by(tile_.token).end - 1 - first;
+    weigh_rows(rows_, scores_, kScoreStride, call_.softcap, maximum_, total_, correction_, [&](int64_t m) HWY_ATTR {
+      return RowScores{vectors, 0, slots, {call_.slope(tile_.kv_head * call_.group + m), own}};
+    });
+#else
     for (int64_t m = 0; m < rows_; ++m) {
       const RowSlope slope = {call_.slope(tile_.kv_head * call_.group + m), call_.seen_by(tile_.token).end - 1 - first};
       float *scores = scores_ + m * kScoreStride, *total = total_ + m * kLanes;
@@ -484,6 +489,7 @@ class TokenRunner {
 #endif
       correction_[m] = weigh(scores, vectors, 0, slots, call_.softcap, slope, maximum_[m], total);
     }
+#endif
     sum(rows_of(*call_.v, first, slots, stream_step, step));
   }
 

@@ -28,7 +28,6 @@ HWY_INLINE void pack_queries(const float* HWY_RESTRICT q, int64_t size, float* H
 // then has it keep sums on the stack.
 HWY_INLINE void add_twelve(const FloatVec (&key)[kTwelveSlots], const float* query, FloatVec (&sums)[12]) {
   __m256 row;
-  const auto* rows = reinterpret_cast<const __m256_u(*)[kTwelveRows]>(query);
   asm("vmovups (%[q]), %[row]\n\t"  // NOLINT(hicpp-no-assembler)
       "vfmadd231ps %[k0], %[row], %[s0]\n\t"
       "vfmadd231ps %[k1], %[row], %[s1]\n\t"
@@ -49,7 +48,8 @@ HWY_INLINE void add_twelve(const FloatVec (&key)[kTwelveSlots], const float* que
         [s3] "+x"(sums[3].raw), [s4] "+x"(sums[4].raw), [s5] "+x"(sums[5].raw), [s6] "+x"(sums[6].raw),
         [s7] "+x"(sums[7].raw), [s8] "+x"(sums[8].raw), [s9] "+x"(sums[9].raw), [s10] "+x"(sums[10].raw),
         [s11] "+x"(sums[11].raw)
-      : [q] "r"(query), [k0] "x"(key[0].raw), [k1] "x"(key[1].raw), [k2] "x"(key[2].raw), "m"(*rows));
+      : [q] "r"(query), [k0] "x"(key[0].raw), [k1] "x"(key[1].raw), [k2] "x"(key[2].raw),
+        "m"(*reinterpret_cast<const float(*)[kTwelveRows * kLanes]>(query)));
 }
 
 // Stores factor * the sums of the lanes of add_twelve()'s sums at scores + m * stride, and a number of no meaning behind the

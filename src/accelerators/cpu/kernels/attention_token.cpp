@@ -208,17 +208,23 @@ HWY_NOINLINE void score_by_twelve(const BlockRows& keys, const float* HWY_RESTRI
                                   float* HWY_RESTRICT scores) {
   static_assert(kSlots % kTwelveSlots == 0 && kSlots + kTwelveSlots <= kScoreStride);
   constexpr int64_t kStep = 2 * kPair;  // a line of bf16
+  // Rows without gaps are fetched in the order of their addresses, which the processor's own prefetchers follow.
+  const int64_t step_bytes = row_offset(Type(), kStep);
+  const bool dense = keys.stride == row_offset(Type(), size);
+  const int64_t between = dense ? step_bytes : keys.stride;
   for (int64_t j = 0; j < keys.slots; j += kTwelveSlots) {
     const char* slot[kTwelveSlots];
     AA_UNROLL for (int s = 0; s < kTwelveSlots; ++s) slot[s] = keys.row(std::min(j + s, keys.slots - 1));
     FloatVec sums[12];
     AA_UNROLL for (FloatVec& sum : sums) sum = hn::Zero(kFloats);
     const float* query = q;
+    const char* next = keys.row(j);
     for (int64_t step = 0; step < size; step += kStep) {
       AA_UNROLL for (int s = 0; s < kTwelveSlots; ++s) {
-        prefetch_values<Type>(keys, slot[s], step);
-        if constexpr (std::is_same_v<Type, F32Type>) prefetch_values<Type>(keys, slot[s], step + kPair);
+        keys.prefetch(next + s * between);
+        if constexpr (std::is_same_v<Type, F32Type>) keys.prefetch(next + s * between + 64);
       }
+      next += dense ? kTwelveSlots * step_bytes : step_bytes;
       AA_UNROLL for (int64_t d = 0; d < kStep; d += kLanes, query += kTwelveRows * kLanes) {
         FloatVec key[kTwelveSlots];
         AA_UNROLL for (int s = 0; s < kTwelveSlots; ++s) {

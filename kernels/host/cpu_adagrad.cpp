@@ -11,12 +11,23 @@ struct Step {
   explicit Step(const aa_adagrad_args& args)
       : eps(args.eps), step_size(args.step_size), weight_decay(args.weight_decay), scale(args.grad_scale) {}
 
-  static constexpr bool kDivides = true, kSharesDivider = true, kReadsGrad = true;
+  static constexpr bool kDivides = true, kSharesDivider = true, kReadsGrad = true, kHasStages = true;
   template <class M>
-  AA_INLINE bool begin(const M& p, const M& g, M& v, M&, M& a, M& b) const {
-    a = scale * g + weight_decay * p;
-    v = v + a * a;
-    b = sqrt(v) + eps;
+  AA_INLINE void start(const M& p, const M& g, M& v, M&, M& dividend, M& square) const {
+    dividend = scale * g + weight_decay * p;
+    v = v + dividend * dividend;
+    square = v;
+  }
+  template <class M>
+  AA_INLINE void decay_now(M&) const {}
+  template <class M>
+  AA_INLINE M divisor(const M& root) const {
+    return root + eps;
+  }
+  template <class M>
+  AA_INLINE bool begin(const M& p, const M& g, M& v, M& unused, M& a, M& b) const {
+    start(p, g, v, unused, a, b);
+    b = divisor(sqrt(b));
     return can_multiply_instead(a, b);
   }
   template <class M>

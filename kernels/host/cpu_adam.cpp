@@ -20,15 +20,27 @@ struct Step {
         decay(kL2 ? args.weight_decay : args.decay),
         scale(args.grad_scale) {}
 
-  static constexpr bool kDivides = true, kSharesDivider = false, kReadsGrad = true;
+  static constexpr bool kDivides = true, kSharesDivider = false, kReadsGrad = true, kHasStages = true;
   template <class M>
-  AA_INLINE bool begin(M& p, const M& g, M& m, M& v, M& a, M& b) const {
+  AA_INLINE void start(const M& p, const M& g, M& m, M& v, M& dividend, M& square) const {
     M grad = scale * g;
     if (kL2) grad = grad + decay * p;
-    a = m = beta1 * m + one_minus_beta1 * grad;
-    v = beta2 * v + one_minus_beta2 * (grad * grad);
+    dividend = m = beta1 * m + one_minus_beta1 * grad;
+    square = v = beta2 * v + one_minus_beta2 * (grad * grad);
+  }
+  template <class M>
+  AA_INLINE void decay_now(M& p) const {
     if (!kL2) p = p + decay * p;
-    b = correction * sqrt(v) + eps;
+  }
+  template <class M>
+  AA_INLINE M divisor(const M& root) const {
+    return correction * root + eps;
+  }
+  template <class M>
+  AA_INLINE bool begin(M& p, const M& g, M& m, M& v, M& a, M& b) const {
+    start(p, g, m, v, a, b);
+    decay_now(p);
+    b = divisor(sqrt(b));
     return false;
   }
   template <class M>
@@ -54,7 +66,7 @@ struct Undo {
         kept(1.0f + args.decay),
         scale(args.grad_scale) {}
 
-  static constexpr bool kDivides = false, kReadsGrad = true;
+  static constexpr bool kDivides = false, kReadsGrad = true, kHasStages = false;
   template <int kCount>
   AA_INLINE void operator()(Many<kCount>& p, const Many<kCount>& g, Many<kCount>& m, Many<kCount>& v) const {
     p = p - step_size * (m / (correction * sqrt(v) + eps));

@@ -18,7 +18,7 @@ struct Step {
         keep(args.keep),
         scale(args.grad_scale) {}
 
-  static constexpr bool kDivides = false, kReadsGrad = true;
+  static constexpr bool kDivides = false, kReadsGrad = true, kHasStages = false;
   template <int kCount>
   AA_INLINE void operator()(Many<kCount>& p, const Many<kCount>& g, Many<kCount>& m, Many<kCount>&) const {
     const Vec zero(0.0f);

@@ -26,7 +26,7 @@ struct Moments {
 // The same for what goes through buffers.
 struct StagedMoments {
   Moments moments;
-  static constexpr bool kDivides = false, kReadsGrad = true;
+  static constexpr bool kDivides = false, kReadsGrad = true, kHasStages = false;
   template <class M>
   AA_INLINE void operator()(M&, const M& g, M& m, M& v) const {
     moments(g, m, v);
@@ -143,7 +143,7 @@ struct Apply {
 
   Apply(const aa_lamb_args& args, float coefficient) : update(args), rate(args.lr * coefficient) {}
 
-  static constexpr bool kDivides = true, kSharesDivider = true, kReadsGrad = false;
+  static constexpr bool kDivides = true, kSharesDivider = true, kReadsGrad = false, kHasStages = false;
   template <class M>
   AA_INLINE bool begin(const M&, const M&, const M& m, const M& v, M& a, M& b) const {
     return update.begin(m, v, a, b);
@@ -274,6 +274,205 @@ __attribute__((noinline)) void step_moments(const P* p, const G* g, S* m, S* v, 
   updates.give_back();
 }
 
+#if AA_VECTOR_AVX2
+// Elements on their way to a SquareSum, added up while the divider is busy with others: while a block of kFilled elements is filled,
+// its predecessor goes to the lanes, to four of them with every 16 elements. Pairs are as in Squares.
+template <bool kPairs>
+class SquaresMeanwhile {
+ public:
+  explicit SquaresMeanwhile(SquareSum& sum) : sum_(sum) {
+    for (int i = 0; i < SquareSum::kLanes; ++i) lanes_[i] = sum.lanes()[place(i)];
+  }
+  // The elements from j on, a multiple of kCount * Vec::width; each call before one of add_both().
+  template <int kCount>
+  AA_INLINE void put(int64_t j, const Many<kCount>& x) {
+    x.store(block(j) + (j & (kFilled - 1)));
+  }
+  template <int kCount>
+  static AA_INLINE void add_both(int64_t j, SquaresMeanwhile& a, SquaresMeanwhile& b) {
+    if (j < kFilled) return;
+#pragma GCC unroll 2
+    for (int64_t i = 0; i < Many<kCount>::width; i += kShare) {
+      const int64_t lane = ((j & (kFilled - 1)) + i) / (kShare / 4) & ~int64_t{3};
+      a.add_to_lanes(lane, a.block(j - kFilled), kFilled);
+      b.add_to_lanes(lane, b.block(j - kFilled), kFilled);
+    }
+  }
+  // After the last of n elements, a multiple of 32.
+  void give_back(int64_t n) {
+    const int64_t last = (n - 1) / kFilled * kFilled;
+    for (int64_t lane = 4 * (n - last) / kShare; lane < SquareSum::kLanes && last > 0; lane += 4) {
+      add_to_lanes(lane, block(last - kFilled), kFilled);
+    }
+    for (int64_t lane = 0; lane < SquareSum::kLanes; lane += 4) add_to_lanes(lane, block(last), n - last);
+    for (int i = 0; i < SquareSum::kLanes; ++i) sum_.lanes()[place(i)] = lanes_[i];
+  }
+
+ private:
+  static constexpr int64_t kFilled = 2 * kBlock, kShare = 16;
+  static_assert(kFilled / kShare == SquareSum::kLanes / 4);
+  static constexpr int place(int i) {
+    constexpr int w = Vec::width;
+    return kPairs ? i / (2 * w) * (2 * w) + i % w * 2 + i / w % 2 : i;
+  }
+  AA_INLINE float* block(int64_t j) { return blocks_ + (j & kFilled); }
+  // What of n elements goes to `lane` and the three after it.
+  AA_INLINE void add_to_lanes(int64_t lane, const float* x, int64_t n) {
+    __m256d lanes = _mm256_load_pd(lanes_ + lane);
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < n; i += SquareSum::kLanes) {
+      const __m256d exact = _mm256_cvtps_pd(_mm_load_ps(x + lane + i));
+      lanes = _mm256_fmadd_pd(exact, exact, lanes);
+    }
+    _mm256_store_pd(lanes_ + lane, lanes);
+  }
+
+  SquareSum& sum_;
+  alignas(64) double lanes_[SquareSum::kLanes];
+  alignas(64) float blocks_[2 * kFilled];
+};
+
+// Moments as they are kept: of bf16 the words as well, half as many vectors in which to look for what is not ordinary.
+template <bool kPairs, int kCount>
+struct Kept {
+  Many<kCount> values;
+  Words words[kCount / 2];
+
+  template <class S>
+  AA_INLINE void load(const S* from) {
+    if constexpr (kPairs) {
+#pragma GCC unroll 2
+      for (int k = 0; k < kCount / 2; ++k) words[k] = load_words_of_pairs(from + 2 * k * Vec::width);
+      widen();
+    } else {
+      values = load_many<kCount, false>(from);
+    }
+  }
+  template <class S>
+  AA_INLINE void store(S* to) {
+    if constexpr (kPairs) {
+#pragma GCC unroll 2
+      for (int k = 0; k < kCount / 2; ++k) {
+        words[k] = round_pairs({values.v[2 * k], values.v[2 * k + 1]});
+        __builtin_memcpy(to + 2 * k * Vec::width, &words[k], sizeof(Words));
+      }
+      widen();
+    } else {
+      store_many<false, false>(to, values);
+    }
+  }
+  // Has the second highest bit of each float, or bf16, where it is not as are_ordinary() wants it. Signs are above that bit.
+  AA_INLINE Words oddness() const {
+    constexpr int kLeast = (127 - 76) << 7;  // of bf16
+    __m256i odd = _mm256_setzero_si256();
+    if constexpr (kPairs) {
+      for (int k = 0; k < kCount / 2; ++k) odd |= _mm256_sub_epi16((__m256i)words[k], _mm256_set1_epi16(kLeast));
+    } else {
+      for (int k = 0; k < kCount; ++k) {
+        odd |= _mm256_sub_epi32((__m256i)bits_of(values.v[k]), _mm256_set1_epi32(kLeast << 16));
+      }
+    }
+    return (Words)odd;
+  }
+  static constexpr uint32_t kOdd = kPairs ? 0x40004000u : 0x40000000u;
+
+ private:
+  AA_INLINE void widen() {
+#pragma GCC unroll 2
+    for (int k = 0; k < kCount / 2; ++k) {
+      const EvenOdd two = widen_pairs(words[k]);
+      values.v[2 * k] = two.even, values.v[2 * k + 1] = two.odd;
+    }
+  }
+};
+
+// What the first pass does besides finding updates, and the second.
+template <bool kPairs>
+struct MeasureUpdates {
+  static constexpr bool kStepsMoments = true, kStepsParams = false;
+  Moments moments;
+  SquaresMeanwhile<kPairs>&params, &updates;
+};
+struct ApplyUpdates {
+  static constexpr bool kStepsMoments = false, kStepsParams = true;
+  Vec rate;
+};
+
+// A pass over n elements, a positive multiple of kBlock. Each iteration takes one part for each of three steps, for the reasons that
+// the other step_in_stages() gives. fp32 is faster with two vectors at once, bf16 with four.
+template <class P, class G, class S, class Pass>
+AA_INLINE void step_in_stages(P* p, const G* g, S* m, S* v, int64_t n, const Update& shared_update,
+                              const Pass& shared_pass) {
+  constexpr bool kPairs = __is_same(S, bf16);  // as is everything else then; see with_dtypes()
+  constexpr int kCount = kPairs ? 4 : 2;
+  constexpr int64_t kStride = Many<kCount>::width;
+  static_assert(kBlock % kStride == 0 && kBlock >= 2 * kStride);
+  const Update update = shared_update;
+  const Pass pass = shared_pass;
+  const bool usual =
+      update.can_multiply && update.correction1.in_two_steps && update.correction2.in_two_steps && !update.eps_inside;
+  const Vec inverse1(update.correction1.inverse), rest1(update.correction1.rest);
+  const Vec inverse2(update.correction2.inverse), rest2(update.correction2.rest);
+  const Vec eps_outside = update.eps_inside ? Vec(0.0f) : update.eps;
+  const bool fetches = !fetches_best_alone;
+  Many<kCount> dividend, root, quotient;
+  const auto start = [&](int64_t j) __attribute__((always_inline)) {
+    if (__builtin_expect(fetches, false) && j % kBlock == 0) {
+      fetch(p + j);
+      if constexpr (Pass::kStepsMoments) fetch(g + j);
+      fetch(m + j);
+      fetch(v + j);
+    }
+    Kept<kPairs, kCount> first, second;
+    first.load(m + j);
+    second.load(v + j);
+    if constexpr (Pass::kStepsMoments) {
+      pass.moments(load_many<kCount, kPairs>(g + j), first.values, second.values);
+      first.store(m + j);
+      second.store(v + j);
+    }
+    Many<kCount> square;
+    if (__builtin_expect(usual && have_none(first.oddness() | second.oddness(), first.kOdd), true)) {
+      dividend =
+          each<kCount>([&](int k) { return multiply_add(first.values.v[k], inverse1, first.values.v[k] * rest1); });
+      square =
+          each<kCount>([&](int k) { return multiply_add(second.values.v[k], inverse2, second.values.v[k] * rest2); });
+    } else {
+      if (update.can_multiply && are_ordinary(first.values, second.values)) {
+        dividend = update.correction1(first.values);
+        square = update.correction2(second.values);
+      } else {
+        dividend = first.values / Vec(update.correction1.divisor);
+        square = second.values / Vec(update.correction2.divisor);
+      }
+      if (update.eps_inside) square = square + update.eps;
+    }
+    root = sqrt(square);
+  };
+  const auto divide = [&]() __attribute__((always_inline)) { quotient = dividend / (root + eps_outside); };
+  const auto finish = [&](int64_t j) __attribute__((always_inline)) {
+    const Many<kCount> param = load_many<kCount, kPairs>(p + j), change = update.finish(param, quotient);
+    if constexpr (Pass::kStepsMoments) {
+      pass.params.put(j, param);
+      pass.updates.put(j, change);
+      SquaresMeanwhile<kPairs>::template add_both<kCount>(j, pass.params, pass.updates);
+    }
+    if constexpr (Pass::kStepsParams) store_many<kPairs, false>(p + j, param - pass.rate * change);
+  };
+  start(0);
+  divide();
+  start(kStride);
+  for (int64_t j = 2 * kStride; j < n; j += kStride) {
+    finish(j - 2 * kStride);
+    divide();
+    start(j);
+  }
+  finish(n - 2 * kStride);
+  divide();
+  finish(n - kStride);
+}
+#endif
+
 struct MomentsStep {
   template <class P, class G, class S>
   static void run(const aa_parameter& p, int64_t begin, int64_t n, const Moments& moments, const Update& update,
@@ -282,11 +481,32 @@ struct MomentsStep {
     const G* const grad = static_cast<const G*>(p.grad) + begin;
     S* const first = static_cast<S*>(p.state[0]) + begin;
     S* const second = static_cast<S*>(p.state[1]) + begin;
+#if AA_VECTOR_AVX2
+    if (n == 0) return;
+    constexpr bool kPairs = __is_same(S, bf16);
+    SquaresMeanwhile<kPairs> params(param_sum), updates(update_sum);
+    step_in_stages(param, grad, first, second, n, update, MeasureUpdates<kPairs>{moments, params, updates});
+    params.give_back(n);
+    updates.give_back(n);
+#else
     in_best_way<__is_same(S, bf16)>([&]<class Way>(Way) {
       step_moments<Way>(param, grad, first, second, n, moments, update, param_sum, update_sum);
     });
+#endif
   }
 };
+
+#if AA_VECTOR_AVX2
+struct ApplyStep {
+  template <class P, class G, class S>
+  static void run(const aa_parameter& p, int64_t begin, int64_t n, const Apply& apply) {
+    if (n == 0) return;
+    step_in_stages(static_cast<P*>(p.param) + begin, static_cast<const G*>(nullptr),
+                   static_cast<S*>(p.state[0]) + begin, static_cast<S*>(p.state[1]) + begin, n, apply.update,
+                   ApplyUpdates{apply.rate});
+  }
+};
+#endif
 
 }  // namespace
 
@@ -331,6 +551,17 @@ AA_OP void lamb_moments(const aa_parameter* parameters, int64_t count, const aa_
 AA_OP void lamb_apply(const aa_parameter* parameters, int64_t count, const aa_lamb_args* args,
                       const float* coefficients) {
   for_each_part(parameters, count, kAlign, [&](int64_t k, int64_t begin, int64_t end) {
+#if AA_VECTOR_AVX2
+    const Apply apply(*args, coefficients[k]);
+    const auto direct = parameters[k].copy ? nullptr : with_dtypes<ApplyStep>(parameters[k]);
+    if (direct) {
+      const int64_t whole = (end - begin) / kBlock * kBlock;
+      direct(parameters[k], begin, whole, apply);
+      begin += whole;
+    }
+    run_kernel<2, kParam, false>(parameters[k], begin, end, apply);
+#else
     run_kernel<2, kParam>(parameters[k], begin, end, Apply(*args, coefficients[k]));
+#endif
   });
 }

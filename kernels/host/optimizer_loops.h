@@ -253,7 +253,8 @@ AA_INLINE void in_best_way(const Body& body) {
 // What of a parameter a kernel changes.
 enum Writes { kParam = 1, kState = 2 };
 
-// kPairs: all arrays are bf16, and vectors are those of load_pairs(). Else they follow one another.
+// kPairs: all arrays are bf16, and vectors are those of load_pairs(). Else they follow one another. Pairs may be stored: the arguments
+// of an op are finite, but for LAMB's coefficients, which may be a NaN of the parameters.
 template <int kCount, bool kPairs, class T>
 AA_INLINE Many<kCount> load_many(const T* p) {
   Many<kCount> a;
@@ -354,6 +355,72 @@ __attribute__((noinline)) void step_vectors(P* p, const G* g, S* s0, S* s1, int6
   }
 }
 
+#if AA_VECTOR_AVX2
+// The same for a kernel with kHasStages, n > 0: start() changes the states and gives a dividend and what divisor() wants the square root
+// of, decay_now() and finish() change the parameters. Each iteration takes one part for each of three steps. A Zen 3 has 64 places
+// for vector instructions that wait for operands, and what waits for a square root and then for a division would leave none for the
+// next step. It takes in less than four vector instructions in a cycle, loads and stores counted unless an instruction that computes has
+// them as an operand, so that parameters are read twice rather than kept.
+template <int kStates, class P, class G, class S, class Kernel>
+__attribute__((noinline)) void step_in_stages(P* p, const G* g, S* s0, S* s1, int64_t n, const Kernel& shared) {
+  constexpr int kCount = 4;
+  const Kernel kernel = shared;  // in registers, which no store can change
+  constexpr bool kPairs = __is_same(P, bf16) && __is_same(G, bf16) && __is_same(S, bf16);
+  constexpr int64_t kStride = Many<kCount>::width;
+  static_assert(kBlock % kStride == 0 && kBlock >= 2 * kStride);
+  const bool fetches = !fetches_best_alone;
+  Many<kCount> dividend, root, quotient;
+  const auto start = [&](int64_t j) __attribute__((always_inline)) {
+    if (__builtin_expect(fetches, false) && j % kBlock == 0) {
+      const bool far = (n - j) * static_cast<int64_t>(sizeof(P)) > far_ahead;
+      fetch(p + j, far);
+      fetch(g + j, far);
+      fetch(s0 + j, far);
+      if constexpr (kStates > 1) fetch(s1 + j, far);
+    }
+    const Many<kCount> param = load_many<kCount, kPairs>(p + j), grad = load_many<kCount, kPairs>(g + j);
+    Many<kCount> state0 = load_many<kCount, kPairs>(s0 + j), state1;
+    if constexpr (kStates > 1) state1 = load_many<kCount, kPairs>(s1 + j);
+    Many<kCount> square;
+    kernel.start(param, grad, state0, state1, dividend, square);
+    root = sqrt(square);
+    store_many<kPairs, false>(s0 + j, state0);
+    if constexpr (kStates > 1) store_many<kPairs, false>(s1 + j, state1);
+  };
+  const auto divide = [&]() __attribute__((always_inline)) { quotient = dividend / kernel.divisor(root); };
+  const auto finish = [&](int64_t j) __attribute__((always_inline)) {
+    Many<kCount> param = load_many<kCount, kPairs>(p + j);
+    kernel.decay_now(param);
+    kernel.finish(param, quotient);
+    store_many<kPairs, false>(p + j, param);
+  };
+  start(0);
+  divide();
+  start(kStride);
+  for (int64_t j = 2 * kStride; j < n; j += kStride) {
+    finish(j - 2 * kStride);
+    divide();
+    start(j);
+  }
+  finish(n - 2 * kStride);
+  divide();
+  finish(n - kStride);
+}
+#endif
+
+// The faster one of them.
+template <int kStates, int kWrites, class Way, class P, class G, class S, class Kernel>
+AA_INLINE void step(P* p, const G* g, S* s0, S* s1, int64_t n, const Kernel& kernel) {
+#if AA_VECTOR_AVX2
+  if constexpr (Kernel::kHasStages) {
+    if (n > 0) step_in_stages<kStates>(p, g, s0, s1, n, kernel);
+  } else
+#endif
+  {
+    step_vectors<kStates, kWrites, Way>(p, g, s0, s1, n, kernel);
+  }
+}
+
 // The same for the elements [begin, begin + n) of a parameter.
 template <int kStates, int kWrites, class Kernel>
 struct VectorStep {
@@ -364,7 +431,7 @@ struct VectorStep {
     S* const state0 = static_cast<S*>(p.state[0]) + begin;
     S* const state1 = kStates > 1 ? static_cast<S*>(p.state[1]) + begin : nullptr;
     in_best_way<__is_same(P, bf16)>(
-        [&]<class Way>(Way) { step_vectors<kStates, kWrites, Way>(param, grad, state0, state1, n, kernel); });
+        [&]<class Way>(Way) { step<kStates, kWrites, Way>(param, grad, state0, state1, n, kernel); });
   }
 };
 
@@ -392,13 +459,13 @@ void run_kernel(const aa_parameter& p, int64_t begin, int64_t end, const Kernel&
   const bool copies = p.copy != nullptr && (kWrites & kParam) != 0;
   int64_t i = begin;
   // A copy gets what a 16-bit parameter is before it is rounded, which only the buffers have.
-  const auto step =
+  const auto direct =
       copies && p.param_dtype != AA_DTYPE_F32 ? nullptr : with_dtypes<VectorStep<kStates, kWrites, Kernel>, kAll>(p);
-  if (step) {
+  if (direct) {
     const int64_t whole = (end - begin) / kBlock * kBlock + begin;
     while (i < whole) {
       const int64_t n = copies && whole - i > 4 * kStaged ? 4 * kStaged : whole - i;
-      step(p, i, n, kernel);
+      direct(p, i, n, kernel);
       if (copies) narrow_copy(static_cast<const float*>(p.param) + i, at(p.copy, p.copy_dtype, i), p.copy_dtype, n);
       i += n;
     }
@@ -422,7 +489,7 @@ void run_kernel(const aa_parameter& p, int64_t begin, int64_t end, const Kernel&
     const float* const grad = Kernel::kReadsGrad ? reach(p.grad, p.grad_dtype, buffers[1]) : nullptr;
     float* const state0 = kStates > 0 ? reach(p.state[0], p.state_dtype, buffers[2]) : nullptr;
     float* const state1 = kStates > 1 ? reach(p.state[1], p.state_dtype, buffers[3]) : nullptr;
-    step_vectors<kStates, kWrites, AnyWay>(param, grad, state0, state1, padded, kernel);
+    step<kStates, kWrites, AnyWay>(param, grad, state0, state1, padded, kernel);
     if (kWrites & kParam) give_back(param, p.param, p.param_dtype, buffers[0]);
     if (kWrites & kState) {
       if (kStates > 0) give_back(state0, p.state[0], p.state_dtype, buffers[2]);

@@ -1,7 +1,7 @@
 // The products of attention over prompts with AVX2: three rows by a panel of four vectors. Twelve sums, three vectors and a value in all
 // lanes take all registers, and the fourth vector is an operand in memory. That is 18 instructions for twelve multiply-adds, where six
-// rows by two vectors take 20 and the compiler's loop 24: a core that shares its instruction decoder with another virtual machine is
-// bound by their number. Included after base/simd/highway.h, once per instruction set; empty for others than AVX2.
+// rows by two vectors take 20 and the compiler's loop 24: a core that another virtual machine uses too seems to be bound
+// by their number (docs/performance.md). Included after base/simd/highway.h, once per instruction set; empty for others than AVX2.
 #include "accelerators/cpu/kernels/vector-inl.h"
 
 #if defined(ANYACCEL_CPU_KERNELS_ATTENTION_PANEL_INL_H_) == defined(HWY_TARGET_TOGGLE)

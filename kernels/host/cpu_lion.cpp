@@ -21,14 +21,23 @@ struct Step {
   static constexpr bool kDivides = false, kReadsGrad = true, kHasStages = false;
   template <int kCount>
   AA_INLINE void operator()(Many<kCount>& p, const Many<kCount>& g, Many<kCount>& m, Many<kCount>&) const {
-    const Vec zero(0.0f);
     const Many<kCount> grad = scale * g;
     const Many<kCount> mixed = beta1 * m + one_minus_beta1 * grad;
-    // A value that is neither above nor below zero is zero, which adds nothing, or a NaN, which propagates.
-    const Many<kCount> change = each<kCount>(
-        [&](int k) { return select(less(zero, mixed.v[k]), down, select(less(mixed.v[k], zero), up, mixed.v[k])); });
+    const Many<kCount> change = each<kCount>([&](int k) { return change_for(mixed.v[k]); });
     p = keep * p + change;
     m = beta2 * m + one_minus_beta2 * grad;
+  }
+
+ private:
+  // A value that is neither above nor below zero is zero, which adds nothing, or a NaN, which propagates.
+  AA_INLINE Vec change_for(Vec mixed) const {
+    const Vec zero(0.0f);
+#if AA_VECTOR_AVX2
+    const Vec by_sign(_mm256_blendv_ps(down.v, up.v, mixed.v));  // looks at nothing but the sign
+    return select({_mm256_cmp_ps(mixed.v, zero.v, _CMP_NEQ_OQ)}, by_sign, mixed);
+#else
+    return select(less(zero, mixed), down, select(less(mixed, zero), up, mixed));
+#endif
   }
 };
 

@@ -36,6 +36,7 @@
 // After highway.h
 #include "accelerators/cpu/kernels/activation-inl.h"
 #include "accelerators/cpu/kernels/bf16_dots-inl.h"
+#include "accelerators/cpu/kernels/gemv_tiles-inl.h"
 #include "accelerators/cpu/kernels/matmul_finish-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 
@@ -48,12 +49,25 @@ constexpr int kStreams = 4;
 constexpr int kStreamsOfOneRow = kLanes >= 16 ? 8 : 4;
 // Accumulators: kStreams * rows of x, out of 32 registers with AVX-512 and 16 otherwise.
 constexpr int kRowsAtOnce = kLanes >= 16 ? 6 : 3;
-// Most rows of x for which this is the fastest way; one lane at a time the other one is. With AVX2, 16 rows took 1.3 times as long as
-// by the other one on a Zen 3, and up to 12 took less.
-constexpr int64_t kMostRows = kLanes == 1 ? 6 : kLanes == 8 ? 12 : 31;
+// Most rows of x for which this is the fastest way; one lane at a time the other one is.
+constexpr int64_t kMostRows = kLanes == 1 ? 6 : 31;
+// From so many rows of x on they are multiplied in tiles with AVX2.
+constexpr int64_t kFewestTiledRows = 4;
+constexpr bool by_tiles(int64_t rows) { return HWY_TARGET == HWY_AVX2 && rows >= kFewestTiledRows; }
+// The rows of weights that are best multiplied at once with so many rows of x.
+constexpr int64_t unit_of(int64_t rows) {
+#if HWY_TARGET == HWY_AVX2
+  if (by_tiles(rows)) return kTileRows;
+#endif
+  static_cast<void>(rows);
+  return kStreamsOfOneRow;
+}
 // Elements of K handled between two prefetches: one cache line of a 16-bit type, two of F32.
 constexpr int64_t kBlock = 32;
 static_assert(kBlock % (2 * kLanes) == 0);
+#if HWY_TARGET == HWY_AVX2
+static_assert(kBlock == kColumnUnit);  // x is padded for both
+#endif
 // Elements of K that several passes take before the next ones: 8 KiB of 16-bit weights in all streams.
 constexpr int64_t kStretch = 1024;
 // Bytes ahead of the loads. Found best among 0.5 to 4 KiB on Emerald Rapids, within 1% from 1 to 2 and 2 to 4 KiB.
@@ -294,7 +308,7 @@ template <class Type, int kS>
 void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
                       const Activations<ElementOfX<Type>>& x, float* out, int64_t out_stride) {
   const Passes passes(x.rows);
-  const bool only = passes.count == 1;
+  const bool only = HWY_TARGET == HWY_AVX2 || passes.count == 1;  // with AVX2 more rows are multiplied in tiles
   auto* sums = scratch<float>(Scratch::Row2, static_cast<size_t>(kS * x.rows * kLanes));
   using OfOneRow = Distances<Type, 1>;
   using OfSeveral = Distances<Type, kStreams>;
@@ -341,6 +355,11 @@ void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride
 template <class Type>
 void multiply_rows(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
                    const Activations<ElementOfX<Type>>& x, float* out, int64_t out_stride) {
+#if HWY_TARGET == HWY_AVX2
+  if (by_tiles(x.rows)) {
+    return multiply_by_tiles(type, w, row_stride, rows, x.data, x.stride, x.rows, x.k, out, out_stride);
+  }
+#endif
   const int64_t parts = x.rows == 1 ? kStreamsOfOneRow : kStreams;
   int64_t done = 0;
   while (rows - done >= parts) {
@@ -398,6 +417,18 @@ Input read_x(Type type, const Matmul& args, DType weights) {
   constexpr int64_t kPage = 4096, kSkew = 11 * 64;
   const int64_t padded = (args.k + kBlock - 1) / kBlock * kBlock;
   const int64_t bytes = (padded * static_cast<int64_t>(sizeof(X)) + kPage - 1) / kPage * kPage + kSkew;
+#if HWY_TARGET == HWY_AVX2
+  if (by_tiles(args.m)) {
+    auto* row = scratch<X>(Scratch::Row1, static_cast<size_t>(padded));
+    X* packed = scratch<X>(Scratch::Row0, static_cast<size_t>(args.m * padded));
+    const TileGroups groups(args.m);
+    for (int64_t m = 0; m < args.m; ++m) {
+      read_x_row(type, row_of(args.x, m, args.k), padded, row);
+      pack_row_of_group(row, padded, m, groups, packed);
+    }
+    return {weights, packed, padded};
+  }
+#endif
   const int64_t stride = args.m == 1 ? padded : bytes / static_cast<int64_t>(sizeof(X));
   X* data = scratch<X>(Scratch::Row0, static_cast<size_t>(args.m * stride));
   for (int64_t m = 0; m < args.m; ++m) read_x_row(type, row_of(args.x, m, args.k), padded, data + m * stride);
@@ -413,7 +444,14 @@ inline void sum_columns(const float* w, int64_t column_stride, int64_t rows, con
                         int64_t out_stride) {
   constexpr int kVectors = 4;
   for (int64_t m = 0; m < x.rows; ++m) {
-    const float* const factors = x.data + m * x.stride;
+    const float* factors = x.data + m * x.stride;
+#if HWY_TARGET == HWY_AVX2
+    float unpacked[kMostSummed];
+    if (by_tiles(x.rows)) {
+      unpack_row_of_group(x.data, x.stride, m, TileGroups(x.rows), unpacked);
+      factors = unpacked;
+    }
+#endif
     float* const to = out + m * out_stride;
     int64_t r = 0;
     for (; r + kVectors * kLanes <= rows; r += kVectors * kLanes) {
@@ -452,9 +490,10 @@ void multiply(Type type, const Matmul& args, Input& input, const Matrix& w, int6
   if constexpr (std::is_same_v<Type, F32Type>) {
     if (w.row_stride == 1 && args.k <= kMostSummed) return sum_columns(first, w.column_stride, rows, x, out, rows);
   }
-  auto* gathered = scratch<Raw>(Scratch::Row1, static_cast<size_t>(kStreamsOfOneRow * args.k));
-  for (int64_t r = 0; r < rows; r += kStreamsOfOneRow) {
-    const int64_t count = rows - r < kStreamsOfOneRow ? rows - r : kStreamsOfOneRow;
+  const int64_t unit = unit_of(args.m);
+  auto* gathered = scratch<Raw>(Scratch::Row1, static_cast<size_t>(unit * args.k));
+  for (int64_t r = 0; r < rows; r += unit) {
+    const int64_t count = rows - r < unit ? rows - r : unit;
     for (int64_t k = 0; k < args.k; ++k) {
       for (int64_t s = 0; s < count; ++s) {
         gathered[s * args.k + k] = first[(r + s) * w.row_stride + k * w.column_stride];
@@ -497,17 +536,17 @@ int64_t line_length(const Matmul& args) {
   return length;
 }
 
-// The columns of [begin, end) of the line; cuts fall between groups of kStreamsOfOneRow columns of a part.
+// The columns of [begin, end) of the line; cuts fall between groups of columns of a part that are multiplied at once.
 void multiply_span(const Matmul& args, Input& input, int64_t begin, int64_t end) {
-  const int64_t most =
-      std::max(kMostProducts / std::max<int64_t>(args.m, 1) / kStreamsOfOneRow, int64_t{1}) * kStreamsOfOneRow;
+  const int64_t unit = unit_of(args.m);
+  const int64_t most = std::max(kMostProducts / std::max<int64_t>(args.m, 1) / unit, int64_t{1}) * unit;
   int64_t part_begin = 0;
   for (int i = 0; i < args.part_count; ++i) {
     const MatmulPart& part = args.parts[static_cast<size_t>(i)];
     const int64_t cost = column_cost(args, part);
     const auto column = [&](int64_t position) {
       const int64_t at = (position - part_begin) / cost;
-      return position <= part_begin ? 0 : at >= part.n ? part.n : at / kStreamsOfOneRow * kStreamsOfOneRow;
+      return position <= part_begin ? 0 : at >= part.n ? part.n : at / unit * unit;
     };
     const int64_t last = column(end);
     int64_t first = column(begin);

@@ -9,7 +9,8 @@
 //
 // A pass multiplies one row of weights from each stream with up to six rows of x. More rows of x are several passes over a
 // stretch of the weights' columns, short enough to stay in the first level cache; what lies further ahead is then fetched
-// in every pass, so that memory is never idle. Sums of a row of x have one order, whatever the number of rows.
+// in every pass, so that memory is never idle. Sums of a row of x have one order, whatever the number of rows. With AVX2, which has half
+// of the registers, four or more rows are multiplied in tiles instead (gemv_tiles-inl.h), in the same order.
 //
 // bf16 weights times bf16 rows are summed by the processor's dot product of bf16 pairs where it is fast (AMD), everything
 // else by F32 multiply-adds. Both are exact products and sums rounded to F32.
@@ -49,17 +50,26 @@ constexpr int kStreams = 4;
 constexpr int kStreamsOfOneRow = kLanes >= 16 ? 8 : 4;
 // Accumulators: kStreams * rows of x, out of 32 registers with AVX-512 and 16 otherwise.
 constexpr int kRowsAtOnce = kLanes >= 16 ? 6 : 3;
-// Most rows of x for which this is the fastest way; one lane at a time the other one is.
-constexpr int64_t kMostRows = kLanes == 1 ? 6 : 31;
-// From so many rows of x on they are multiplied in tiles with AVX2.
+// Most columns of w for which whole columns are summed rather than rows multiplied.
+constexpr int64_t kMostSummed = 64;
+// From so many rows of x on, and from more columns of w than may be summed, which need rows of x as they are, products are computed in
+// tiles with AVX2.
 constexpr int64_t kFewestTiledRows = 4;
-constexpr bool by_tiles(int64_t rows) { return HWY_TARGET == HWY_AVX2 && rows >= kFewestTiledRows; }
+constexpr bool by_tiles(int64_t rows, int64_t k) {
+  return HWY_TARGET == HWY_AVX2 && rows >= kFewestTiledRows && k > kMostSummed;
+}
+// Most rows of x for which this is the fastest way; one lane at a time the other one is. On a Zen 3 the other one took 1.3 times as long as
+// tiles for 31 rows; without tiles 12 rows took less by this one and 16 took 1.3 times as long.
+constexpr int64_t most_rows(int64_t k) {
+  if (kLanes == 8) return by_tiles(kFewestTiledRows, k) ? 31 : 12;
+  return kLanes == 1 ? 6 : 31;
+}
 // The rows of weights that are best multiplied at once with so many rows of x.
-constexpr int64_t unit_of(int64_t rows) {
+constexpr int64_t unit_of(const Matmul& args) {
 #if HWY_TARGET == HWY_AVX2
-  if (by_tiles(rows)) return kTileRows;
+  if (by_tiles(args.m, args.k)) return kTileRows;
 #endif
-  static_cast<void>(rows);
+  static_cast<void>(args);
   return kStreamsOfOneRow;
 }
 // Elements of K handled between two prefetches: one cache line of a 16-bit type, two of F32.
@@ -308,7 +318,7 @@ template <class Type, int kS>
 void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
                       const Activations<ElementOfX<Type>>& x, float* out, int64_t out_stride) {
   const Passes passes(x.rows);
-  const bool only = HWY_TARGET == HWY_AVX2 || passes.count == 1;  // with AVX2 more rows are multiplied in tiles
+  const bool only = HWY_TARGET == HWY_AVX2 || passes.count == 1;  // see multiply_rows()
   auto* sums = scratch<float>(Scratch::Row2, static_cast<size_t>(kS * x.rows * kLanes));
   using OfOneRow = Distances<Type, 1>;
   using OfSeveral = Distances<Type, kStreams>;
@@ -356,8 +366,17 @@ template <class Type>
 void multiply_rows(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
                    const Activations<ElementOfX<Type>>& x, float* out, int64_t out_stride) {
 #if HWY_TARGET == HWY_AVX2
-  if (by_tiles(x.rows)) {
+  if (by_tiles(x.rows, x.k)) {
     return multiply_by_tiles(type, w, row_stride, rows, x.data, x.stride, x.rows, x.k, out, out_stride);
+  }
+  // Otherwise there are few columns, so that the weights of one pass are still near in the next one.
+  if (x.rows > kRowsAtOnce) {
+    for (int64_t m = 0; m < x.rows; m += kRowsAtOnce) {
+      const int64_t count = std::min<int64_t>(x.rows - m, kRowsAtOnce);
+      multiply_rows(type, w, row_stride, rows, {x.data + m * x.stride, x.stride, x.k, count}, out + m * out_stride,
+                    out_stride);
+    }
+    return;
   }
 #endif
   const int64_t parts = x.rows == 1 ? kStreamsOfOneRow : kStreams;
@@ -418,7 +437,7 @@ Input read_x(Type type, const Matmul& args, DType weights) {
   const int64_t padded = (args.k + kBlock - 1) / kBlock * kBlock;
   const int64_t bytes = (padded * static_cast<int64_t>(sizeof(X)) + kPage - 1) / kPage * kPage + kSkew;
 #if HWY_TARGET == HWY_AVX2
-  if (by_tiles(args.m)) {
+  if (by_tiles(args.m, args.k)) {
     auto* row = scratch<X>(Scratch::Row1, static_cast<size_t>(padded));
     X* packed = scratch<X>(Scratch::Row0, static_cast<size_t>(args.m * padded));
     const TileGroups groups(args.m);
@@ -435,23 +454,13 @@ Input read_x(Type type, const Matmul& args, DType weights) {
   return {weights, data, stride};
 }
 
-// Most columns of w for which whole columns are summed rather than rows multiplied.
-constexpr int64_t kMostSummed = 64;
-
 // The same where the elements of a column of w are adjacent: sums the columns, each times a number of x. This is how the
 // results of a token's experts are summed, of which there are few.
 inline void sum_columns(const float* w, int64_t column_stride, int64_t rows, const Activations<float>& x, float* out,
                         int64_t out_stride) {
   constexpr int kVectors = 4;
   for (int64_t m = 0; m < x.rows; ++m) {
-    const float* factors = x.data + m * x.stride;
-#if HWY_TARGET == HWY_AVX2
-    float unpacked[kMostSummed];
-    if (by_tiles(x.rows)) {
-      unpack_row_of_group(x.data, x.stride, m, TileGroups(x.rows), unpacked);
-      factors = unpacked;
-    }
-#endif
+    const float* const factors = x.data + m * x.stride;
     float* const to = out + m * out_stride;
     int64_t r = 0;
     for (; r + kVectors * kLanes <= rows; r += kVectors * kLanes) {
@@ -490,7 +499,7 @@ void multiply(Type type, const Matmul& args, Input& input, const Matrix& w, int6
   if constexpr (std::is_same_v<Type, F32Type>) {
     if (w.row_stride == 1 && args.k <= kMostSummed) return sum_columns(first, w.column_stride, rows, x, out, rows);
   }
-  const int64_t unit = unit_of(args.m);
+  const int64_t unit = unit_of(args);
   auto* gathered = scratch<Raw>(Scratch::Row1, static_cast<size_t>(unit * args.k));
   for (int64_t r = 0; r < rows; r += unit) {
     const int64_t count = rows - r < unit ? rows - r : unit;
@@ -538,7 +547,7 @@ int64_t line_length(const Matmul& args) {
 
 // The columns of [begin, end) of the line; cuts fall between groups of columns of a part that are multiplied at once.
 void multiply_span(const Matmul& args, Input& input, int64_t begin, int64_t end) {
-  const int64_t unit = unit_of(args.m);
+  const int64_t unit = unit_of(args);
   const int64_t most = std::max(kMostProducts / std::max<int64_t>(args.m, 1) / unit, int64_t{1}) * unit;
   int64_t part_begin = 0;
   for (int i = 0; i < args.part_count; ++i) {
@@ -580,7 +589,7 @@ void gemv_share(const Matmul& args, int index, int count, std::atomic<int64_t>& 
   }
 }
 
-int64_t gemv_row_limit() { return kMostRows; }
+int64_t gemv_row_limit(int64_t k) { return most_rows(k); }
 
 }  // namespace anyaccel::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -591,7 +600,7 @@ namespace anyaccel::cpu {
 AA_CPU_EXPORT(gemv_share);
 AA_CPU_EXPORT(gemv_row_limit);
 
-int64_t gemv_max_rows() { return AA_CPU_DISPATCH(gemv_row_limit)(); }
+int64_t gemv_max_rows(int64_t k) { return AA_CPU_DISPATCH(gemv_row_limit)(k); }
 
 void gemv(const Matmul& args) {
   std::atomic<int64_t> taken{0};

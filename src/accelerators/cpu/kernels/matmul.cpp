@@ -40,7 +40,7 @@ void run_by_row(const Matmul& args) {
 void multiply(const Matmul& args) {
   if (args.m == 0) return;
   const bool unit = args.m >= kFewestUnitRows && by_matrix_unit(args);
-  if (args.m <= gemv_max_rows() && !unit) {
+  if (args.m <= gemv_max_rows(args.k) && !unit) {
     gemv(args);
   } else if (choose_onednn(args)) {
     gemm_onednn(args);

@@ -13,7 +13,7 @@ def git(*arguments):
 
 
 def changed_files(folders, *options):
-    """Returns the files in `folders` that the last commits have changed, those in the working tree included: of the three hours before
+    """Returns the files in `folders` that the last commits have changed, and those that are new in the working tree: of the three hours before
     the newest commit, so that everything that was pushed together is checked, but of at least ten. None where there is no history of as
     many commits. `options` are those of git diff."""
     try:
@@ -26,4 +26,5 @@ def changed_files(folders, *options):
     before = git("rev-list", "-1", f"--before={newest - HOURS * 3600}", "HEAD") or git("rev-list", "--max-parents=0", "HEAD").split()[-1]
     if int(git("rev-list", "--count", f"{before}..HEAD")) > COMMITS:
         base = before
-    return set(git("diff", "--name-only", "-M", *options, base, "--", *folders).split())
+    changed = git("diff", "--name-only", "-M", *options, base, "--", *folders)
+    return set(changed.split()) | set(git("ls-files", "--others", "--exclude-standard", "--", *folders).split())

@@ -553,7 +553,8 @@ AA_OP void lamb_apply(const aa_parameter* parameters, int64_t count, const aa_la
   for_each_part(parameters, count, kAlign, [&](int64_t k, int64_t begin, int64_t end) {
 #if AA_VECTOR_AVX2
     const Apply apply(*args, coefficients[k]);
-    const auto direct = parameters[k].copy ? nullptr : with_dtypes<ApplyStep>(parameters[k]);
+    if (parameters[k].copy) return run_kernel<2, kParam>(parameters[k], begin, end, apply);
+    const auto direct = with_dtypes<ApplyStep>(parameters[k]);
     if (direct) {
       const int64_t whole = (end - begin) / kBlock * kBlock;
       direct(parameters[k], begin, whole, apply);

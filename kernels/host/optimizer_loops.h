@@ -17,7 +17,7 @@ constexpr int64_t kStaged = 256;  // elements that go through the buffers at onc
 constexpr int64_t kGrain = 8192;  // elements for which a thread is worth waking
 constexpr int64_t kAlign = 1024;  // a parameter is cut at multiples of this: whole pages of a 4-byte dtype
 
-// How far ahead (bytes, per array) loops ask for memory. 0 asks for what is read now, which costs nothing.
+// How far ahead (bytes, per array) loops ask for memory. 0 asks for what is read now, which costs memory nothing.
 inline const int64_t ahead = fetches_best_alone ? 0 : 2048;
 // The same for steps, which on Intel's processors fetch into the second-level cache first and from there into the first one:
 // 4 arrays in the first level, with what waits for memory in between, leave it too few buffers.

@@ -22,7 +22,8 @@ struct aa_parameter {
   int32_t copy_dtype;
 };
 
-// Gradients are multiplied by grad_scale before anything else in every op.
+// Gradients are multiplied by grad_scale before anything else in every op. All numbers of the arguments are finite (elements of
+// parameters, gradients and states need not be).
 
 // grad_norm: elements of a parameter are summed in segments of this size, in double, so that the sums do not depend on
 // how the work is divided.

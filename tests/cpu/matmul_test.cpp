@@ -475,7 +475,7 @@ TEST_P(MatmulTest, PiecesThatThreadsShare) {
   WorkerPool& pool = WorkerPool::instance();
   const int before = pool.size();
   const int64_t k = 2000, columns[] = {1601, 1600, 7, 40};
-  for (int64_t m : {1, 3}) {
+  for (int64_t m : {1, 3, 4, 13}) {
     const auto x = TestMatrix::random(DType::F32, m, k, Layout::Dense, generator_);
     std::vector<TestMatrix> outs, weights;
     std::vector<aa_tensor> tensors = {x.view()};

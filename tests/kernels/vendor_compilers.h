@@ -57,9 +57,10 @@ class CompileRecord {
     return record;
   }
   static std::string hash_of(const cuda::RuntimeCompiler& compiler, const std::string& name, const std::string& source,
-                             const std::vector<std::string>& options) {
+                             const std::vector<std::string>& options, cuda::RuntimeCompiler::Image image) {
     Hash hash;
     hash.add(compiler.identity()).add(name).add(source);
+    if (image == cuda::RuntimeCompiler::Image::ptx) hash.add("PTX");
     for (const std::string& option : options) hash.add(option);
     return hash.text().substr(0, 16);
   }
@@ -115,7 +116,7 @@ inline const ::testing::Environment* const writes_compile_record =
 inline std::string compile_once(const cuda::RuntimeCompiler& compiler, const std::string& name,
                                 const std::string& source, const std::vector<std::string>& options,
                                 cuda::RuntimeCompiler::Image image = cuda::RuntimeCompiler::Image::native) {
-  const std::string hash = CompileRecord::hash_of(compiler, name, source, options);
+  const std::string hash = CompileRecord::hash_of(compiler, name, source, options, image);
   const std::filesystem::path kept = std::filesystem::path(ANYACCEL_BINARY_DIR) / "compiler_logs" / hash;
   std::error_code absent;
   if (std::filesystem::exists(kept, absent)) return read_text(kept);
@@ -140,7 +141,7 @@ inline std::string compile_once(const cuda::RuntimeCompiler& compiler, const std
 inline void compile_unless_recorded(const cuda::RuntimeCompiler& compiler, const std::string& name,
                                     const std::string& source, const std::vector<std::string>& options,
                                     cuda::RuntimeCompiler::Image image = cuda::RuntimeCompiler::Image::native) {
-  const std::string hash = CompileRecord::hash_of(compiler, name, source, options);
+  const std::string hash = CompileRecord::hash_of(compiler, name, source, options, image);
   if (CompileRecord::instance().has(compiler, hash)) return;
   compile_once(compiler, name, source, options, image);
   CompileRecord::instance().add(compiler, hash);

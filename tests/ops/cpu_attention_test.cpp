@@ -167,24 +167,27 @@ TEST(CpuAttention, MixedStep) {
 TEST(CpuAttention, HiddenSlotsDoNotMatter) {
   for_each_seed([](Random& random) {
     // Slots after the position, and before the window, hold NaN and infinity; so do later tokens of the same step.
-    for (DType dtype : {DType::F32, DType::BF16}) {
-      for (int32_t window : {0, 5}) {
-        OpCase c = make_case(random, {40, 4, 2, 16, 1, 64}, false, dtype, params_of(16, window));
-        set_tokens(
-            c, [](int64_t) { return 0; }, [](int64_t t) { return t + 6; });
-        for (size_t tensor : {2u, 3u}) {
-          for (int64_t head = 0; head < 2; ++head) {
-            for (int64_t slot : {0, 1, 30, 45, 46, 60, 63}) {
-              for (int64_t d = 0; d < 16; ++d) {
-                const int64_t i = (head * 64 + slot) * 16 + d;
-                if (tensor == 2 && slot < 46) continue;
-                c.tensors[tensor].set(
-                    i, d % 2 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN());
+    for (const auto& [heads, size] : {std::pair<int64_t, int64_t>{4, 16}, {8, 40}, {8, 64}}) {
+      for (DType dtype : {DType::F32, DType::BF16}) {
+        for (int32_t window : {0, 5}) {
+          OpCase c = make_case(random, {40, heads, 2, size, 1, 64}, false, dtype,
+                               params_of(static_cast<int32_t>(size), window));
+          set_tokens(
+              c, [](int64_t) { return 0; }, [](int64_t t) { return t + 6; });
+          for (size_t tensor : {2u, 3u}) {
+            for (int64_t head = 0; head < 2; ++head) {
+              for (int64_t slot : {0, 1, 30, 45, 46, 60, 63}) {
+                for (int64_t d = 0; d < size; ++d) {
+                  const int64_t i = (head * 64 + slot) * size + d;
+                  if (tensor == 2 && slot < 46) continue;
+                  c.tensors[tensor].set(
+                      i, d % 2 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN());
+                }
               }
             }
           }
+          compare(c, tolerance_of(c));
         }
-        compare(c, tolerance_of(c));
       }
     }
   });
@@ -225,12 +228,15 @@ TEST(CpuAttention, OddPositions) {
 TEST(CpuAttention, HiddenSlotsDoNotMatterAtOddPositions) {
   for_each_seed([](Random& random) {
     for (const int32_t window : {0, 7}) {
-      OpCase c = make_case(random, {40, 4, 2, 16, 1, 90}, false, DType::BF16, params_of(16, window));
+      const int64_t size = random.pick<int64_t>({16, 32, 72}), heads = random.pick<int64_t>({4, 8});
+      OpCase c = make_case(random, {40, heads, 2, size, 1, 90}, false, DType::BF16,
+                           params_of(static_cast<int32_t>(size), window));
       set_tokens(
           c, [](int64_t) { return 0; }, [](int64_t t) { return t % 3 == 1 ? 80 - t : 30; });
       for (const int64_t slot : {41L, 60L, 85L}) {
-        for (int64_t d = 0; d < 16; ++d) {
-          for (size_t tensor : {2u, 3u}) c.tensors[tensor].set(slot * 16 + d, std::numeric_limits<float>::quiet_NaN());
+        for (int64_t d = 0; d < size; ++d) {
+          for (size_t tensor : {2u, 3u})
+            c.tensors[tensor].set(slot * size + d, std::numeric_limits<float>::quiet_NaN());
         }
       }
       compare(c, tolerance_of(c));
@@ -328,19 +334,24 @@ TEST(CpuAttention, ExtremeSinks) {
   Random random(4);
   for (const int64_t tokens : {1, 40}) {
     for (const float sink : {400.0f, -400.0f, -std::numeric_limits<float>::infinity()}) {
-      OpCase c = make_case(random, {tokens, 4, 2, 16, 1, 600}, false, DType::F32, params_of(16));
+      for (const auto& [heads, size] : {std::pair<int64_t, int64_t>{4, 16}, {8, 64}}) {
+        OpCase c = make_case(random, {tokens, heads, 2, size, 1, 600}, false, DType::F32,
+                             params_of(static_cast<int32_t>(size)));
+        set_tokens(
+            c, [](int64_t) { return 0; }, [&](int64_t t) { return 600 - tokens + t; });
+        c.tensors[7] = TestTensor(DType::F32, {heads}).fill([&](int64_t) { return sink; });
+        compare(c, kTolerance);
+      }
+    }
+    for (const int64_t heads : {2, 4}) {
+      OpCase c = make_case(random, {tokens, heads, 1, 16, 1, 600}, false, DType::F32, params_of(16));
       set_tokens(
           c, [](int64_t) { return 0; }, [&](int64_t t) { return 600 - tokens + t; });
-      c.tensors[7] = TestTensor(DType::F32, {4}).fill([&](int64_t) { return sink; });
+      c.tensors[1].fill([](int64_t) { return 1.0; });
+      c.tensors[2].fill([](int64_t) { return -std::numeric_limits<float>::infinity(); });
+      c.tensors[7] = TestTensor(DType::F32, {heads}).fill([](int64_t i) { return static_cast<double>(i); });
       compare(c, kTolerance);
     }
-    OpCase c = make_case(random, {tokens, 2, 1, 16, 1, 600}, false, DType::F32, params_of(16));
-    set_tokens(
-        c, [](int64_t) { return 0; }, [&](int64_t t) { return 600 - tokens + t; });
-    c.tensors[1].fill([](int64_t) { return 1.0; });
-    c.tensors[2].fill([](int64_t) { return -std::numeric_limits<float>::infinity(); });
-    c.tensors[7] = TestTensor(DType::F32, {2}).fill([](int64_t i) { return static_cast<double>(i); });
-    compare(c, kTolerance);
   }
 }
 

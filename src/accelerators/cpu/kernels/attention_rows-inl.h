@@ -23,8 +23,8 @@ constexpr int64_t kSlots = 96;
 constexpr int64_t kScoreStride = kSlots + kLanes;
 
 // Rows of keys or values of a block, and those that are read after it. While scores are computed from keys, the values of the block are
-// fetched, and while values are added up, the next keys: on a Zen 3 computing and reading overlap only so, and take nearly the sum of
-// their times with the processor's own prefetchers alone, or with distances of 1,024 and 3,072 bytes. The stride is in bytes.
+// fetched, and while values are added up, the next keys. On a Zen 3 computing and reading overlap only so: with the processor's own
+// prefetchers alone, or with fetches 1,024 and 3,072 bytes ahead, both together take nearly the sum of their times. The stride is in bytes.
 struct BlockRows {
   const char* first;
   int64_t stride, slots;

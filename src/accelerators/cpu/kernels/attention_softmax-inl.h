@@ -1,4 +1,4 @@
-// The online softmax of attention, one row of scores at a time. Included after base/simd/highway.h, once per instruction set.
+// The online softmax of attention, one row of scores at a time, with AVX2 eight. Included after base/simd/highway.h, once per instruction set.
 #include <algorithm>
 #include <limits>
 #include <numbers>
@@ -148,7 +148,8 @@ struct RowScores {
 
 // As weigh() for `rows` rows whose scores are `stride` floats apart, of_row(m) gives the RowScores of each. What rows wait for,
 // their maxima and the branches that these decide, is done for kLanes rows at once, so that exponentials follow each other without
-// gaps. Up to kLanes - 1 maxima behind those of the rows are read and stored as they were, and so many more corrections are written.
+// gaps. Up to kLanes - 1 maxima behind those of the rows are read and stored as they were (but for a NaN, whose row is NaN by its sums), and so
+// many more corrections are written.
 template <class OfRow>
 HWY_INLINE void weigh_rows(int64_t rows, float* scores, int64_t stride, float softcap, float* maximum, float* total,
                            float* correction, OfRow of_row) {

@@ -25,7 +25,8 @@ HWY_INLINE void pack_queries(const float* HWY_RESTRICT q, int64_t size, float* H
 }
 
 // sums[kTwelveSlots * m + s] += key[s] * query m. The compiler lets multiply-adds overwrite keys and queries instead of sums, which
-// then has it keep sums on the stack.
+// then has it keep sums on the stack. Sums are written before keys are read for the last time, so that they may share no
+// register.
 HWY_INLINE void add_twelve(const FloatVec (&key)[kTwelveSlots], const float* query, FloatVec (&sums)[12]) {
   __m256 row;
   asm("vmovups (%[q]), %[row]\n\t"  // NOLINT(hicpp-no-assembler)
@@ -44,10 +45,10 @@ HWY_INLINE void add_twelve(const FloatVec (&key)[kTwelveSlots], const float* que
       "vfmadd231ps %[k0], %[row], %[s9]\n\t"
       "vfmadd231ps %[k1], %[row], %[s10]\n\t"
       "vfmadd231ps %[k2], %[row], %[s11]"
-      : [row] "=&x"(row), [s0] "+x"(sums[0].raw), [s1] "+x"(sums[1].raw), [s2] "+x"(sums[2].raw),
-        [s3] "+x"(sums[3].raw), [s4] "+x"(sums[4].raw), [s5] "+x"(sums[5].raw), [s6] "+x"(sums[6].raw),
-        [s7] "+x"(sums[7].raw), [s8] "+x"(sums[8].raw), [s9] "+x"(sums[9].raw), [s10] "+x"(sums[10].raw),
-        [s11] "+x"(sums[11].raw)
+      : [row] "=&x"(row), [s0] "+&x"(sums[0].raw), [s1] "+&x"(sums[1].raw), [s2] "+&x"(sums[2].raw),
+        [s3] "+&x"(sums[3].raw), [s4] "+&x"(sums[4].raw), [s5] "+&x"(sums[5].raw), [s6] "+&x"(sums[6].raw),
+        [s7] "+&x"(sums[7].raw), [s8] "+&x"(sums[8].raw), [s9] "+&x"(sums[9].raw), [s10] "+&x"(sums[10].raw),
+        [s11] "+&x"(sums[11].raw)
       : [q] "r"(query), [k0] "x"(key[0].raw), [k1] "x"(key[1].raw), [k2] "x"(key[2].raw),
         "m"(*reinterpret_cast<const float(*)[kTwelveRows * kLanes]>(query)));
 }

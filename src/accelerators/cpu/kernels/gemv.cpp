@@ -7,7 +7,7 @@
 // With four streams this reached 97 to 100% of the bandwidth of a loop that only read the same weights, in turns with it
 // (two cores of a Sapphire Rapids virtual machine).
 //
-// A pass multiplies one row of weights from each stream with up to six rows of x. More rows of x are several passes over a
+// A pass multiplies one row of weights from each stream with up to six rows of x, with AVX2 three. More rows of x are several passes over a
 // stretch of the weights' columns, short enough to stay in the first level cache; what lies further ahead is then fetched
 // in every pass, so that memory is never idle. Sums of a row of x have one order, whatever the number of rows. With AVX2, which has half
 // of the registers, four or more rows are multiplied in tiles instead (gemv_tiles-inl.h), in the same order.
@@ -54,6 +54,7 @@ constexpr int kRowsAtOnce = kLanes >= 16 ? 6 : 3;
 constexpr int64_t kMostSummed = 64;
 // From so many rows of x on, and from more columns of w than may be summed, which need rows of x as they are, products are computed in
 // tiles with AVX2.
+// With four rows and 5,632 columns tiles took 0.8 to 1.3 times as long as streams in two windows, and less with 2,048.
 constexpr int64_t kFewestTiledRows = 4;
 constexpr bool by_tiles(int64_t rows, int64_t k) {
   return HWY_TARGET == HWY_AVX2 && rows >= kFewestTiledRows && k > kMostSummed;
@@ -318,7 +319,8 @@ template <class Type, int kS>
 void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
                       const Activations<ElementOfX<Type>>& x, float* out, int64_t out_stride) {
   const Passes passes(x.rows);
-  const bool only = HWY_TARGET == HWY_AVX2 || passes.count == 1;  // see multiply_rows()
+  // With AVX2 more rows than one pass takes are multiplied in tiles.
+  const bool only = HWY_TARGET == HWY_AVX2 || passes.count == 1;
   auto* sums = scratch<float>(Scratch::Row2, static_cast<size_t>(kS * x.rows * kLanes));
   using OfOneRow = Distances<Type, 1>;
   using OfSeveral = Distances<Type, kStreams>;

@@ -67,7 +67,7 @@ struct RowsAhead {
 };
 
 // Multiplies kS rows of weights with a group of kM rows of x: sums[s][m][lane], continued unless these are the first columns. Rows are
-// given by their distance: the compiler loads an array of addresses that were just stored by vectors, which waits for the stores.
+// given by their distance: an array of addresses would be stored by vectors and read one by one at once, which waits for the stores.
 template <class Type, int kS, int kM>
 HWY_NOINLINE void multiply_tile(Type type, const typename Type::Raw* w, int64_t row_stride, const float* x,
                                 int64_t columns, bool first, RowsAhead<typename Type::Raw> ahead, int64_t ahead_stride,

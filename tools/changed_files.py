@@ -13,9 +13,9 @@ def git(*arguments):
 
 
 def changed_files(folders, *options):
-    """Returns the files in `folders` that the last commits have changed, and those that are new in the working tree: of the three hours before
-    the newest commit, so that everything that was pushed together is checked, but of at least ten. None where there is no history of as
-    many commits. `options` are those of git diff."""
+    """Returns the files in `folders` that the last commits have changed, and those of the working tree that are changed or new. The last
+    commits are those of the three hours before the newest one, so that everything that was pushed together is checked, but at least ten.
+    None where there is no history of as many commits. `options` are those of git diff."""
     try:
         base = git("rev-parse", "-q", "--verify", f"HEAD~{COMMITS}")
     except (subprocess.CalledProcessError, FileNotFoundError):

@@ -65,7 +65,7 @@ def rewritten(source, target, dequantize):
 
 
 class Llama(peers.LlamaCpp):
-    """With keys and values in fp32, as anyaccel keeps them beside these types."""
+    """With keys and values in fp32, so that nothing but the products with weights is rounded; anyaccel keeps 16 bits of them."""
 
     def hold(self, slots):
         self.parameters.type_k = self.parameters.type_v = 0  # GGML_TYPE_F32

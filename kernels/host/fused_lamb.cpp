@@ -398,8 +398,8 @@ struct ApplyUpdates {
   Vec rate;
 };
 
-// A pass over n elements, a positive multiple of kBlock. Each iteration takes one part for each of three steps, for the reasons that
-// the other step_in_stages() gives. fp32 is faster with two vectors at once, bf16 with four.
+// A pass over n elements, a positive multiple of kBlock. Steps overlap for the reasons that the other
+// step_in_stages() gives. fp32 is faster with two vectors at once, bf16 with four.
 template <class P, class G, class S, class Pass>
 AA_INLINE void step_in_stages(P* p, const G* g, S* m, S* v, int64_t n, const Update& shared_update,
                               const Pass& shared_pass) {
@@ -459,17 +459,7 @@ AA_INLINE void step_in_stages(P* p, const G* g, S* m, S* v, int64_t n, const Upd
     }
     if constexpr (Pass::kStepsParams) store_many<kPairs, false>(p + j, param - pass.rate * change);
   };
-  start(0);
-  divide();
-  start(kStride);
-  for (int64_t j = 2 * kStride; j < n; j += kStride) {
-    finish(j - 2 * kStride);
-    divide();
-    start(j);
-  }
-  finish(n - 2 * kStride);
-  divide();
-  finish(n - kStride);
+  overlap_stages(n, kStride, start, divide, finish);
 }
 #endif
 

@@ -359,8 +359,25 @@ __attribute__((noinline)) void step_vectors(P* p, const G* g, S* s0, S* s1, int6
 }
 
 #if AA_VECTOR_AVX2
-// The same for a kernel with kHasStages, n > 0: start() changes the states and gives a dividend and what divisor() wants the square root
-// of, decay_now() and finish() change the parameters. Each iteration takes one part for each of three steps. A Zen 3 has 64 places
+// Calls start(j), divide() and finish(j) for each step j of n elements, at least two steps: each iteration takes one part for each of
+// three steps.
+template <class Start, class Divide, class Finish>
+AA_INLINE void overlap_stages(int64_t n, int64_t step, const Start& start, const Divide& divide, const Finish& finish) {
+  start(0);
+  divide();
+  start(step);
+  for (int64_t j = 2 * step; j < n; j += step) {
+    finish(j - 2 * step);
+    divide();
+    start(j);
+  }
+  finish(n - 2 * step);
+  divide();
+  finish(n - step);
+}
+
+// As step_vectors() for a kernel with kHasStages, n > 0: start() changes the states and gives a dividend and what divisor() wants the square root
+// of, decay_now() and finish() change the parameters. Steps overlap (overlap_stages()): a Zen 3 has 64 places
 // for vector instructions that wait for operands, and what waits for a square root and then for a division would leave none for the
 // next step. It takes in less than four vector instructions in a cycle, loads and stores counted unless an instruction that computes has
 // them as an operand, so that parameters are read twice rather than kept.
@@ -397,17 +414,7 @@ __attribute__((noinline)) void step_in_stages(P* p, const G* g, S* s0, S* s1, in
     kernel.finish(param, quotient);
     store_many<kPairs, false>(p + j, param);
   };
-  start(0);
-  divide();
-  start(kStride);
-  for (int64_t j = 2 * kStride; j < n; j += kStride) {
-    finish(j - 2 * kStride);
-    divide();
-    start(j);
-  }
-  finish(n - 2 * kStride);
-  divide();
-  finish(n - kStride);
+  overlap_stages(n, kStride, start, divide, finish);
 }
 #endif
 

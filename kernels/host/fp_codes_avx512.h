@@ -1,0 +1,399 @@
+// Loops of the quantizer for small floats with AVX-512: see fp_codes.h for what it defines.
+//
+// Formats of 8 bits are encoded and decoded by tables of a group, and those of 6 and 12 bits are encoded straight into their bytes.
+#pragma once
+
+#include "fp_codes.h"
+
+namespace anyaccel::op::quant {
+namespace {
+
+AA_INLINE __m512i bit_select(uint32_t mask, __m512i yes, __m512i no) {
+  return _mm512_ternarylogic_epi32(yes, no, _mm512_set1_epi32(static_cast<int>(mask)), 0xe4);
+}
+
+// Elements in pairs: those in the upper halves of words are floats where they lie, the others are moved there.
+struct Pairs {
+  __m512i low, high;
+};
+template <class Nearest>
+AA_INLINE Pairs nearest_pairs(const Nearest& rounding, __m512i x, Vec inverse) {
+  const __m512i magnitudes = _mm512_and_si512(x, _mm512_set1_epi32(0x7fff7fff));
+  const __m512i high = _mm512_and_si512(x, _mm512_set1_epi32(0x7fff0000));
+  return {(__m512i)rounding.nearest(_mm512_castsi512_ps(_mm512_slli_epi32(magnitudes, 16)), inverse),
+          (__m512i)rounding.nearest(_mm512_castsi512_ps(high), inverse)};
+}
+// The same as Encoder::nearest() for formats of at most 15 exponents: what is added has the code's exponent in place of the first one
+// as well, and is looked up.
+struct ExponentSums {
+  __m512i by_exponent;  // in place e % 16, for the exponent field e
+  __m512 first;         // the least normal number
+
+  explicit ExponentSums(const Encoder& encoder)
+      : by_exponent(), first(_mm512_castsi512_ps((__m512i)encoder.first_exponent)) {
+    const uint32_t e0 = encoder.first_exponent[0] >> 23;
+    alignas(64) uint32_t sums[16];
+    for (uint32_t i = 0; i < 16; ++i) {
+      const uint32_t e = (e0 + i) << 23;
+      sums[(e0 + i) % 16] = e + encoder.magic[0] + (e >> encoder.exponent_shift);
+    }
+    by_exponent = _mm512_load_si512(sums);
+  }
+  AA_INLINE Words nearest(Vec x, Vec inverse) const {
+    const Vec scaled = x * inverse;
+    const __m512i e = _mm512_srli_epi32(_mm512_castps_si512(_mm512_max_ps(scaled.v, first)), 23);
+    return bits_of(scaled + of_bits((Words)_mm512_permutexvar_epi32(e, by_exponent)));
+  }
+};
+
+// 64 elements to bytes: in each 128 bits eight elements of the first half, then eight of the second.
+template <class Nearest>
+AA_INLINE __m512i mixed_bytes(const Nearest& rounding, int bits, const bf16* x, Vec inverse) {
+  const __m512i first = _mm512_loadu_si512(x), second = _mm512_loadu_si512(x + 32);
+  const Pairs a = nearest_pairs(rounding, first, inverse), b = nearest_pairs(rounding, second, inverse);
+  const __m512i two = bit_select(0xffu, a.low, _mm512_slli_epi32(a.high, 8));
+  const __m512i above = bit_select(0xff0000u, _mm512_slli_epi32(b.low, 16), _mm512_slli_epi32(b.high, 24));
+  // In each 128 bits eight elements of the first vector, then eight of the second: the order of the packed signs.
+  const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+  const __m512i codes = _mm512_shuffle_epi8(bit_select(0xffffu, two, above), _mm512_broadcast_i32x4(order));
+  const __m512i signs = _mm512_srl_epi16(_mm512_packs_epi16(first, second), _mm_cvtsi32_si128(8 - bits));
+  return bit_select(0x01010101u << (bits - 1), signs, codes);
+}
+
+AA_INLINE void encode_bytes(const Encoder& encoder, const bf16* x, Vec inverse, uint8_t* out) {
+  const __m512i codes = mixed_bytes(encoder, encoder.bits, x, inverse);
+  _mm512_storeu_si512(out, _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), codes));
+}
+// 32 elements to halves of words.
+AA_INLINE void encode_halves(const Encoder& encoder, const bf16* x, Vec inverse, uint16_t* out) {
+  const __m512i from = _mm512_loadu_si512(x);
+  const Pairs pairs = nearest_pairs(encoder, from, inverse);
+  const __m512i codes = bit_select(0xffffu, pairs.low, _mm512_slli_epi32(pairs.high, 16));
+  const __m512i signs = _mm512_srl_epi32(from, _mm_cvtsi32_si128(16 - encoder.bits));
+  _mm512_storeu_si512(out, bit_select(0x00010001u << (encoder.bits - 1), signs, codes));
+}
+
+AA_INLINE int64_t encode_in_pairs(const Encoder& encoder, const bf16* x, int64_t n, Vec inverse, Ahead ahead,
+                                  uint8_t* out) {
+  int64_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    ahead.fetch<128>(2 * i);
+    encode_bytes(encoder, x + i, inverse, out + i);
+  }
+  return i;
+}
+AA_INLINE int64_t encode_in_pairs(const Encoder& encoder, const bf16* x, int64_t n, Vec inverse, Ahead ahead,
+                                  uint16_t* out) {
+  int64_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    ahead.fetch<128>(2 * i);
+    encode_halves(encoder, x + i, inverse, out + i);
+    encode_halves(encoder, x + i + 32, inverse, out + i + 32);
+  }
+  for (; i + 32 <= n; i += 32) encode_halves(encoder, x + i, inverse, out + i);
+  return i;
+}
+
+AA_INLINE Words join_sixes(const void* codes) {
+  const __m512i pairs = _mm512_maddubs_epi16(_mm512_loadu_si512(codes), _mm512_set1_epi16(64 << 8 | 1));
+  return (Words)_mm512_madd_epi16(pairs, _mm512_set1_epi32(4096 << 16 | 1));
+}
+AA_INLINE Words join_twelves(const void* codes) {
+  return (Words)_mm512_madd_epi16(_mm512_loadu_si512(codes), _mm512_set1_epi32(4096 << 16 | 1));
+}
+AA_INLINE void store_24(uint8_t* to, Words words) {
+  const __m512i dense = _mm512_shuffle_epi8(
+      (__m512i)words, _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1)));
+  const __m512i order = _mm512_setr_epi32(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, 15, 15, 15, 15);
+  _mm512_storeu_si512(to, _mm512_permutexvar_epi32(order, dense));
+}
+AA_INLINE Words load_24(const uint8_t* from) {
+  const __m512i order = _mm512_setr_epi32(0, 1, 2, 2, 3, 4, 5, 5, 6, 7, 8, 8, 9, 10, 11, 11);
+  const __m512i spread = _mm512_permutexvar_epi32(order, _mm512_maskz_loadu_epi32(0xfff, from));
+  return (Words)_mm512_shuffle_epi8(
+      spread, _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1)));
+}
+
+// 1 + m / 128 for the mantissas m, those of each half as a matrix of 16 rows of four that is stored by columns: a column's codes
+// are a byte each of the words that hold a row.
+struct Mantissas {
+  alignas(64) float inner[128];
+  constexpr Mantissas() : inner() {
+    for (int i = 0; i < 128; ++i) inner[i / 64 * 64 + i % 4 * 16 + i % 64 / 4] = 1.0f + static_cast<float>(i) / 128;
+  }
+};
+inline constexpr Mantissas kMantissas;
+
+// Codes of 8 bits for elements of bf16, by a table. Elements whose exponents differ have codes that differ by as many steps
+// of the exponent, so that the codes for the mantissas under one exponent are those under all, as long as the codes are
+// of normal numbers. 64 elements with a smaller one, other than zero, are encoded as elsewhere.
+class MantissaCodes {
+ public:
+  static bool can_be_used(const aa_fp_format& f) { return f.bits == 8 && __builtin_cpu_supports("avx512vbmi"); }
+  // Where fewer elements have a scale in common it takes longer to fill the table than to do without.
+  static constexpr int64_t kFewest = 256;
+
+  MantissaCodes(const Encoder& encoder, const aa_fp_format& f)
+      : encoder_(encoder), step_(f.mantissa_bits), first_exponent_(static_cast<uint32_t>(128 - f.bias)) {}
+
+  void set_scale(const Scale& s) {
+    inverse_ = s.inverse;
+    // An exponent under which every code is that of a normal number, and how many below it are such, too.
+    const uint32_t exponent = (float_bits(s.scale) >> 23) + 5;
+    uint32_t above = (float_bits(bits_float(exponent << 23) * s.inverse) >> 23) - first_exponent_;
+    if (above >= exponent) above = exponent - 1;
+    least_ = exponent - above;
+    // The codes under the least exponent, from products p that lie between 1 and 4: the smaller one of p in steps of its first
+    // octave and of p in steps of its second one, which begin as many steps further on, both rounded by an addition.
+    const float rounding = bits_float(static_cast<uint32_t>(150 - step_) << 23) * 1.5f;
+    const Vec first(rounding), second(rounding + 1.0f), half(0.5f);
+    const Vec factor(bits_float((float_bits(s.inverse) & 0x7fffffu) | 0x3f800000u));
+    const auto codes_of = [&](const float* mantissas) {
+      const Vec p = load(mantissas) * factor;
+      return _mm512_min_epi32((__m512i)bits_of(p + first), (__m512i)bits_of(multiply_add(p, half, second)));
+    };
+    const uint32_t further = (float_bits(bits_float(exponent << 23) * s.inverse) >> 23) - first_exponent_ - above;
+    const __m512i more = _mm512_set1_epi8(static_cast<char>(further << step_));
+    for (int half_of = 0; half_of < 2; ++half_of) {
+      const float* const from = kMantissas.inner + 64 * half_of;
+      const __m512i a = codes_of(from), b = codes_of(from + 16), c = codes_of(from + 32), d = codes_of(from + 48);
+      const __m512i two = bit_select(0xffu, a, _mm512_slli_epi32(b, 8));
+      const __m512i above_two = bit_select(0xff0000u, _mm512_slli_epi32(c, 16), _mm512_slli_epi32(d, 24));
+      codes_[half_of] = _mm512_add_epi8(bit_select(0xffffu, two, above_two), more);
+    }
+  }
+
+  // n is a multiple of 16, which a group's last block may have beside whole vectors.
+  __attribute__((noinline, target("avx512vbmi"))) void encode_block(const bf16* x, int64_t n, Ahead ahead,
+                                                                    uint8_t* out) const {
+    const __m512i low_codes = codes_[0], high_codes = codes_[1];
+    const __m512i least = _mm512_set1_epi8(static_cast<char>(least_)), sign = _mm512_set1_epi8(static_cast<char>(0x80));
+    const __m512i low = _mm512_set1_epi16(0xff), order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+    const __m512i step = _mm512_set1_epi16(static_cast<int16_t>(step_));
+    int64_t i = 0;
+    for (; i + 64 <= n; i += 64) {
+      ahead.fetch<128>(2 * i);
+      const __m512i a = _mm512_loadu_si512(x + i), b = _mm512_loadu_si512(x + i + 32);
+      // Bytes of eight elements of a and eight of b in turns, until they are stored.
+      const __m512i mantissa = _mm512_packus_epi16(_mm512_and_si512(a, low), _mm512_and_si512(b, low));
+      const __m512i exponent = _mm512_packus_epi16(_mm512_and_si512(_mm512_srli_epi16(a, 7), low),
+                                                   _mm512_and_si512(_mm512_srli_epi16(b, 7), low));
+      const __m512i signs = _mm512_packs_epi16(a, b);
+      const __mmask64 used = _mm512_test_epi8_mask(exponent, exponent);  // denormals count as zero
+      if (_mm512_mask_cmplt_epu8_mask(used, exponent, least)) {
+        encode_bytes(encoder_, x + i, Vec(inverse_), out + i);
+        continue;
+      }
+      // At most 30 steps of at most 8: no bit leaves its byte.
+      const __m512i steps = _mm512_sllv_epi16(_mm512_subs_epu8(exponent, least), step);
+      const __m512i codes =
+          _mm512_maskz_add_epi8(used, _mm512_permutex2var_epi8(low_codes, mantissa, high_codes), steps);
+      _mm512_storeu_si512(out + i,
+                          _mm512_permutexvar_epi64(order, _mm512_ternarylogic_epi32(codes, signs, sign, 0xf8)));
+    }
+    if (i < n) encode<false>(x + i, n - i, encoder_, inverse_, nullptr, {}, out + i);
+  }
+
+ private:
+  const Encoder& encoder_;
+  int step_;
+  uint32_t first_exponent_;
+  float inverse_ = 0;
+  uint32_t least_ = 0;  // the least exponent under which all codes are those of normal numbers
+  __m512i codes_[2];    // of the 128 mantissas under that one
+};
+
+// Codes of 6 and of 12 bits for elements of bf16 as they are stored, without buffers in between.
+class DenseCodes {
+ public:
+  static bool can_be_used(const aa_fp_format& f) {
+    return __builtin_cpu_supports("avx512vbmi") &&
+           (f.bits == 6 || (f.bits == 12 && f.mantissa_bits == 7 && rounds_to_bf16));
+  }
+  DenseCodes(const Encoder& encoder, const aa_fp_format& f)
+      : encoder_(encoder), sums_(encoder), rebias_(static_cast<uint32_t>(127 - f.bias) << 7) {}
+
+  // n is a multiple of 64; 16 bytes behind the codes are written as well. Returns false if codes of another way are needed.
+  AA_INLINE bool encode_block(const bf16* x, int64_t n, float inverse, Ahead ahead, uint8_t* out) const {
+    if (encoder_.bits == 12) return twelves(x, n, Vec(inverse), ahead, out);
+    sixes(x, n, Vec(inverse), ahead, out);
+    return true;
+  }
+
+ private:
+  // Three bytes of each word, the words in the order of their places.
+  static AA_INLINE __m512i three_of_four(bool mixed) {
+    alignas(64) int8_t from[64] = {};
+    for (int i = 0; i < 48; ++i) {
+      const int word = i / 3;
+      from[i] = static_cast<int8_t>(4 * (mixed ? word % 8 / 2 * 4 + word / 8 * 2 + word % 2 : word) + i % 3);
+    }
+    return _mm512_load_si512(from);
+  }
+
+  __attribute__((noinline, target("avx512vbmi"))) void sixes(const bf16* x, int64_t n, Vec inverse, Ahead ahead,
+                                                             uint8_t* out) const {
+    const Encoder encoder = encoder_;
+    const ExponentSums sums = sums_;
+    const __m512i order = three_of_four(true);
+    for (int64_t i = 0; i < n; i += 64, out += 48) {
+      ahead.fetch<128>(2 * i);
+      const __m512i pairs =
+          _mm512_maddubs_epi16(mixed_bytes(sums, encoder.bits, x + i, inverse), _mm512_set1_epi16(64 << 8 | 1));
+      const __m512i fours = _mm512_madd_epi16(pairs, _mm512_set1_epi32(4096 << 16 | 1));
+      _mm512_storeu_si512(out, _mm512_permutexvar_epi8(order, fours));
+    }
+  }
+
+  // A mantissa of 7 bits is that of bf16: the codes of normal numbers are those of bf16 with another bias.
+  __attribute__((noinline, target("avx512vbmi"))) bool twelves(const bf16* x, int64_t n, Vec inverse, Ahead ahead,
+                                                               uint8_t* out) const {
+    const __m512i rebias = _mm512_set1_epi16(static_cast<int16_t>(rebias_)), one = _mm512_set1_epi16(1);
+    const __m512i sign = _mm512_set1_epi16(0x800), magnitude = _mm512_set1_epi16(0x7fff);
+    const __m512i factors = _mm512_set1_epi32(4096 << 16 | 1), bytes = three_of_four(false);
+    __m512i least[2] = {magnitude, magnitude};  // of what is not zero, less one
+    for (int64_t i = 0; i < n; i += 64) {
+      ahead.fetch<128>(2 * i);
+#pragma GCC unroll 2
+      for (int k = 0; k < 2; ++k, out += 48) {
+        const EvenOdd two = load_pairs(x + i + 32 * k);
+        const __m512i rounded = in_turns(narrow_in_one_step(two.even * inverse, two.odd * inverse));
+        const __m512i number = _mm512_and_si512(rounded, magnitude);
+        least[k] = _mm512_min_epu16(least[k], _mm512_sub_epi16(number, one));
+        const __m512i code =
+            _mm512_ternarylogic_epi32(_mm512_srli_epi16(rounded, 4), _mm512_subs_epu16(number, rebias), sign, 0xe4);
+        _mm512_storeu_si512(out, _mm512_permutexvar_epi8(bytes, _mm512_madd_epi16(code, factors)));
+      }
+    }
+    // Zero has the code 0, which a smaller number than all normal ones need not have.
+    const __m512i normal = _mm512_add_epi16(rebias, _mm512_set1_epi16(127));
+    return _mm512_cmplt_epu16_mask(_mm512_min_epu16(least[0], least[1]), normal) == 0;
+  }
+
+  const Encoder& encoder_;
+  ExponentSums sums_;  // for codes of 6 bits
+  uint32_t rebias_;    // between bf16 and the codes, above the mantissa
+};
+
+class DirectEncoder {
+ public:
+  DirectEncoder(const Encoder& encoder, const aa_fp_quantize_args& a)
+      : encoder_(encoder), format_(a.format), dense_(encoder, a.format) {
+    const bool nearest = a.stochastic == 0 && a.dtype == AA_DTYPE_BF16;
+    by_table_ = nearest && MantissaCodes::can_be_used(a.format);
+    is_dense_ = nearest && DenseCodes::can_be_used(a.format);
+  }
+
+  class Group {
+   public:
+    Group(const DirectEncoder& direct, const Scale& s, int64_t elements)
+        : direct_(direct),
+          table_(direct.encoder_, direct.format_),
+          inverse_(s.inverse),
+          by_table_(direct.by_table_ && s.finite && elements >= MantissaCodes::kFewest) {
+      if (by_table_) table_.set_scale(s);
+    }
+    AA_INLINE bool encode_block(const bf16* x, int64_t n, Ahead ahead, uint8_t* out) const {
+      if (by_table_) {
+        table_.encode_block(x, padded(n), ahead, out);
+        return true;
+      }
+      return direct_.is_dense_ && n % 64 == 0 && direct_.dense_.encode_block(x, n, inverse_, ahead, out);
+    }
+
+   private:
+    const DirectEncoder& direct_;
+    MantissaCodes table_;
+    float inverse_;
+    bool by_table_;
+  };
+
+ private:
+  const Encoder& encoder_;
+  const aa_fp_format& format_;
+  DenseCodes dense_;
+  bool by_table_, is_dense_;  // for finite groups that are large enough, and for blocks of whole 64 elements
+};
+
+// Numbers of 16 bits by their code, for the codes of a format of at most 8 bits: those of the codes without sign, of which
+// a number with one differs in its highest bit only.
+class Table {
+ public:
+  // For a format of at most 8 bits; before set_scale().
+  void set_format(const aa_fp_format& f) {
+    sign_shift_ = 16 - f.bits;
+    many_ = f.bits == 8;
+    alignas(64) uint8_t codes[kCodes];
+    for (int i = 0; i < kCodes; ++i) codes[i] = static_cast<uint8_t>(i & ((1 << (f.bits - 1)) - 1));
+    decode(codes, kCodes, f, 1.0f, numbers_);
+  }
+
+  // Where groups are smaller it takes longer to fill the table than to do without.
+  static constexpr int64_t kSmallestGroup = 256;
+
+  void set_scale(float scale, int32_t dtype) {
+    alignas(64) float scaled[kCodes];
+    const int n = many_ ? kCodes : kCodes / 4;
+    for (int i = 0; i < n; i += Vec::width) store(scaled + i, load(numbers_ + i) * Vec(scale));
+    narrow_block(scaled, n, dtype, values_);
+  }
+
+  // n is a multiple of 32.
+  AA_ONCE void decode_block(const uint8_t* codes, int64_t n, uint16_t* out) const {
+    const __m512i a = _mm512_load_si512(values_), b = _mm512_load_si512(values_ + 32);
+    const __m512i c = _mm512_load_si512(values_ + 64), d = _mm512_load_si512(values_ + 96);
+    const __m512i sign = _mm512_set1_epi16(static_cast<int16_t>(0x8000));
+    const __m128i up = _mm_cvtsi32_si128(sign_shift_);
+    for (int64_t i = 0; i < n; i += 32) {
+      const __m512i code = _mm512_cvtepu8_epi16(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i)));
+      __m512i value;
+      if (many_) {
+        value = _mm512_mask_blend_epi16(_mm512_test_epi16_mask(code, _mm512_set1_epi16(64)),
+                                        _mm512_permutex2var_epi16(a, code, b), _mm512_permutex2var_epi16(c, code, d));
+      } else {
+        value = _mm512_permutexvar_epi16(code, a);
+      }
+      // value ^ (code << up & sign)
+      value = _mm512_ternarylogic_epi32(value, _mm512_sll_epi16(code, up), sign, 0x78);
+      _mm512_storeu_si512(out + i, value);
+    }
+  }
+
+ private:
+  static constexpr int kCodes = 128;
+  int sign_shift_ = 0;
+  bool many_ = false;  // more codes than one vector of numbers
+  alignas(64) float numbers_[kCodes];
+  alignas(64) uint16_t values_[kCodes];
+};
+
+class DirectDecoder {
+ public:
+  explicit DirectDecoder(const aa_fp_dequantize_args& a)
+      : bits_(a.format.bits),
+        dtype_(a.dtype),
+        use_table_(bits_ <= 8 && bytes_of(dtype_) == 2 && a.group_size >= Table::kSmallestGroup) {
+    if (use_table_) table_.set_format(a.format);
+  }
+
+  AA_INLINE void set_scale(float scale) {
+    by_table_ = use_table_ && scale == scale;
+    if (by_table_) table_.set_scale(scale, dtype_);
+  }
+  AA_INLINE bool decode_block(const uint8_t* stored, int64_t n, DecodeBuffers& buffers, Writer& writer) const {
+    if (!by_table_) return false;
+    const void* const codes = unpack(stored, n, bits_, buffers.codes);
+    table_.decode_block(static_cast<const uint8_t*>(codes), (n + 31) / 32 * 32,
+                        reinterpret_cast<uint16_t*>(buffers.result));
+    writer.put(buffers.result, 2 * n);
+    return true;
+  }
+
+ private:
+  int32_t bits_, dtype_;
+  bool use_table_, by_table_ = false;
+  Table table_;
+};
+
+}  // namespace
+}  // namespace anyaccel::op::quant

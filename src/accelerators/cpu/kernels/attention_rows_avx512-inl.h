@@ -1,0 +1,137 @@
+// Defines what attention_rows-inl.h says with AVX-512: a tile is cut into parts that are walked side by side, so that as many sequential
+// streams are in flight, and lines are prefetched at two distances. Empty for other instruction sets.
+#include <algorithm>
+#include <type_traits>
+
+#include "accelerators/cpu/kernels/attention_tile.h"
+#include "accelerators/cpu/kernels/attention_values-inl.h"
+#include "accelerators/cpu/kernels/vector-inl.h"
+
+#if defined(ANYACCEL_CPU_KERNELS_ATTENTION_ROWS_AVX512_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ANYACCEL_CPU_KERNELS_ATTENTION_ROWS_AVX512_INL_H_
+#undef ANYACCEL_CPU_KERNELS_ATTENTION_ROWS_AVX512_INL_H_
+#else
+#define ANYACCEL_CPU_KERNELS_ATTENTION_ROWS_AVX512_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_AVX3
+
+// Slots of a block.
+constexpr int64_t kSlots = 128;
+constexpr int64_t kScoreStride = kSlots;  // floats from one row of scores to the next
+// Parts of a tile that are walked side by side, for the processor's own prefetchers: on two cores of a Zen 4, 4 read a bf16 cache a
+// tenth faster than 8. attention_plan.cpp cuts tiles to fit them.
+constexpr int64_t kStreams = 4;
+// Bytes ahead of the loads, for the first and the second level cache, as in gemv.cpp.
+constexpr int64_t kNearPrefetch = 1024, kFarPrefetch = 3072;
+
+// Rows of keys or values of a block. Slot j of the block is row j / kStreams of stream j % kStreams. Strides, and the
+// distances at which the first and the second level cache are filled, are in bytes.
+struct BlockRows {
+  const char* first;
+  int64_t stride, stream_stride;
+  int64_t slots;
+  int64_t near, far;
+
+  HWY_INLINE const char* row(int64_t j) const { return first + j % kStreams * stream_stride + j / kStreams * stride; }
+
+  // Prefetches, for an address in a row, the same one in later rows of its stream.
+  HWY_INLINE void prefetch(const char* at) const {
+    __builtin_prefetch(at + near, 0, 3);
+    __builtin_prefetch(at + far, 0, 2);
+  }
+};
+
+// Prefetches, for elements d to d + kPair of a row, those of later rows of its stream.
+template <class Type>
+HWY_INLINE void prefetch_values(const BlockRows& rows, const char* row, int64_t d) {
+  const char* at = row + row_offset(Type(), d);
+  rows.prefetch(at);
+  if constexpr (std::is_same_v<Type, F32Type>) rows.prefetch(at + 64);
+}
+
+// Streams of equally many rows, then what is left, slot by slot. An odd number, since rows are a power of two of bytes long, and the
+// streams' lines would share few sets of the first level cache otherwise. Slopes count slots by their places in a block, so with
+// them all is done slot by slot.
+class BlockWalk {
+ public:
+  BlockWalk(const AttentionCall& call, const AttentionTile& tile)
+      : call_(call),
+        tile_(tile),
+        in_streams_(call.slopes->dtype == AA_DTYPE_NONE && tile.end - tile.begin >= kSlots),
+        rows_(in_streams_ ? ((tile.end - tile.begin) / kStreams - 1) / 2 * 2 + 1 : 0) {}
+
+  // Prefetches the rows with which the streams begin, those that no loads of earlier rows prefetch.
+  void fetch_first(const aa_tensor& t) const {
+    if (!in_streams_) return;
+    const BlockRows all = rows_of(t, tile_.begin, rows_ * kStreams, rows_, 1);
+    const int64_t bytes = t.shape[3] * static_cast<int64_t>(dtype_size(static_cast<DType>(t.dtype)));
+    for (int64_t j = 0; j < std::min(all.near / all.stride * kStreams, all.slots); ++j) {
+      for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(all.row(j) + at, 0, 3);
+    }
+  }
+
+  template <class Function>
+  HWY_INLINE void for_each_block(Function function) const {
+    const auto call = [&](int64_t first, int64_t slots, int64_t stream_step, int64_t step) HWY_ATTR {
+      function(first, rows_of(*call_.k, first, slots, stream_step, step),
+               rows_of(*call_.v, first, slots, stream_step, step));
+    };
+    constexpr int64_t kBlockRows = kSlots / kStreams;
+    for (int64_t row = 0; row < rows_; row += kBlockRows) {
+      call(tile_.begin + row, std::min(kBlockRows, rows_ - row) * kStreams, rows_, 1);
+    }
+    for (int64_t first = tile_.begin + rows_ * kStreams; first < tile_.end; first += kSlots) {
+      call(first, std::min(kSlots, tile_.end - first), 1, kStreams);
+    }
+  }
+
+ private:
+  // `stream_step` and `step` are in slots.
+  BlockRows rows_of(const aa_tensor& t, int64_t first, int64_t slots, int64_t stream_step, int64_t step) const {
+    const int64_t item = static_cast<int64_t>(dtype_size(static_cast<DType>(t.dtype)));
+    const int64_t stride = t.strides[2] * item, row_bytes = t.shape[3] * item;
+    return {row_of_slot(t, tile_, first),
+            step * stride,
+            stream_step * stride,
+            slots,
+            (kNearPrefetch + row_bytes - 1) / row_bytes * stride,
+            (kFarPrefetch + row_bytes - 1) / row_bytes * stride};
+  }
+
+  const AttentionCall& call_;
+  const AttentionTile& tile_;
+  bool in_streams_;
+  int64_t rows_;  // of a stream
+};
+
+class SlotWalk {
+ public:
+  SlotWalk(const BlockRows& values, int64_t /*row_bytes*/, int64_t /*walks*/) : values_(values) {}
+
+  template <class Function>
+  HWY_INLINE void for_each_row(Function function) const {
+    const char* row = values_.first;
+    for (int64_t j = 0; j < values_.slots; row += values_.stride) {
+      const int64_t end = std::min(j + kStreams, values_.slots);
+      for (const char* at = row; j < end; ++j, at += values_.stream_stride) function(j, at);
+    }
+  }
+  template <class Type>
+  HWY_INLINE void prefetch(const char* row, int64_t d) const {
+    prefetch_values<Type>(values_, row, d);
+  }
+
+ private:
+  const BlockRows& values_;
+};
+
+#endif
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

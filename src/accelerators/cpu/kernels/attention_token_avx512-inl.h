@@ -1,0 +1,160 @@
+// The products of attention of one token with AVX-512: those of attention_wide-inl.h, or with AVX512_BF16 bf16 as it is
+// (attention_pairs-inl.h): keys with queries that are whole bf16 numbers, which is exact; and where the result is bf16 too, rounded queries
+// with keys and rounded weights with values, as the op allows. The last is done on the matrix unit (attention_unit-inl.h) where there
+// is one and fits_unit() holds: few heads, many slots, dense rows. Defines TokenProducts, see attention_token.cpp. Empty for other
+// instruction sets.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <type_traits>
+
+#include "accelerators/cpu/kernels/attention_pairs-inl.h"
+#include "accelerators/cpu/kernels/attention_rows-inl.h"
+#include "accelerators/cpu/kernels/attention_softmax-inl.h"
+#include "accelerators/cpu/kernels/attention_token_state-inl.h"
+#include "accelerators/cpu/kernels/attention_unit-inl.h"
+#include "accelerators/cpu/kernels/attention_wide-inl.h"
+#include "accelerators/cpu/kernels/vector-inl.h"
+#include "base/simd/cpu_features.h"
+
+#if defined(ANYACCEL_CPU_KERNELS_ATTENTION_TOKEN_AVX512_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ANYACCEL_CPU_KERNELS_ATTENTION_TOKEN_AVX512_INL_H_
+#undef ANYACCEL_CPU_KERNELS_ATTENTION_TOKEN_AVX512_INL_H_
+#else
+#define ANYACCEL_CPU_KERNELS_ATTENTION_TOKEN_AVX512_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_AVX3
+
+// As with_rows() with the smallest number that is at least `rows`, or 8: what it is more than `rows` are rows of zeros.
+template <class Function>
+HWY_INLINE int with_padded_rows(int64_t rows, Function function) {
+  if (rows > 4) return function(std::integral_constant<int, 8>());
+  if (rows > 2) return function(std::integral_constant<int, 4>());
+  if (rows > 1) return function(std::integral_constant<int, 2>());
+  return function(std::integral_constant<int, 1>());
+}
+
+class TokenProducts {
+ public:
+  explicit TokenProducts(TokenState& state) : s_(state) {}
+
+  void prepare() {
+    if (s_.call.k->dtype == AA_DTYPE_BF16 && cpu_features().avx512_bf16) {
+      paired_values_ = s_.call.v->dtype == AA_DTYPE_BF16 && s_.call.out->dtype == AA_DTYPE_BF16;
+      paired_keys_ = paired_values_ || queries_are_bf16();
+    }
+    if (!paired_keys_) return order_queries(s_);
+    for (int64_t m = 0; m < s_.padded_rows; ++m) round_to_bf16(s_.q + m * s_.size, s_.size);
+    for_padded_groups([&](auto rows, int64_t m)
+                          HWY_ATTR { spread_pairs<rows()>(s_.q + m * s_.size, s_.size, s_.spread + m * 2 * s_.size); });
+  }
+
+  void score(const BlockRows& keys) {
+    if (paired_keys_) return score_paired(keys);
+    score_groups(s_, [&](auto type, auto rows, int64_t m, float factor) HWY_ATTR {
+      score_rows<WideKeys<decltype(type)>, rows()>(keys, s_.q + m * s_.size, s_.size, factor,
+                                                   s_.scores + m * kScoreStride);
+    });
+  }
+
+  void weigh(int64_t first, int64_t slots) {
+    const int64_t vectors = (slots + kLanes - 1) / kLanes;
+    for (int64_t m = 0; m < s_.rows; ++m) {
+      const RowSlope slope = s_.slope(m, first);
+      float *scores = s_.scores + m * kScoreStride, *total = s_.total + m * kLanes;
+      s_.correction[m] = paired_values_ ? weigh_pairs(scores, slots, s_.call.softcap, slope, s_.maximum[m], total)
+                                        : cpu::HWY_NAMESPACE::weigh(scores, vectors, 0, slots, s_.call.softcap, slope,
+                                                                    s_.maximum[m], total);
+    }
+  }
+
+  void sum(const BlockRows& values) {
+    if (paired_values_) return sum_paired(values);
+    sum_groups(s_, values);
+  }
+
+  void finish() {
+    if (paired_values_) return s_.finish(SumOrder::InFours, 1.0f);
+    finish_sums(s_);
+  }
+
+ private:
+  bool queries_are_bf16() const {
+    auto low = hn::Zero(kUints);
+    for (int64_t i = 0; i < s_.rows * s_.size; i += kLanes) {
+      low = hn::Or(low, hn::BitCast(kUints, hn::LoadU(kFloats, s_.q + i)));
+    }
+    return hn::AllTrue(kUints, hn::Eq(hn::And(low, hn::Set(kUints, 0xffffu)), hn::Zero(kUints)));
+  }
+
+  // Calls function(rows, m) for groups of rows that are padded with zeros.
+  template <class Function>
+  HWY_INLINE void for_padded_groups(Function function) {
+    for (int64_t m = 0; m < s_.rows;) {
+      m += with_padded_rows(s_.rows - m, [&](auto rows) HWY_ATTR {
+        function(rows, m);
+        return rows();
+      });
+    }
+  }
+
+  HWY_INLINE void score_paired(BlockRows keys) {
+    const float factor = score_factor(s_.call.scale, s_.call.softcap);
+    for_padded_groups([&](auto rows, int64_t m) HWY_ATTR {
+      score_pairs<rows()>(keys, s_.spread + m * 2 * s_.size, s_.size, factor, s_.scores + m * kScoreStride);
+    });
+  }
+
+  HWY_INLINE void sum_paired(BlockRows values) {
+    for_padded_groups([&](auto rows, int64_t m) HWY_ATTR {
+      sum_pairs<rows()>(values, s_.scores + m * kScoreStride, s_.correction + m, s_.sums + m * s_.size, s_.size);
+    });
+  }
+
+  TokenState& s_;
+  bool paired_keys_ = false, paired_values_ = false;
+};
+
+// Returns whether run_on_unit() computes what the pairs would. It needs kMostUnitSlots slots at least.
+HWY_INLINE bool fits_unit(const TokenState& s) {
+  const auto is_dense = [&](const aa_tensor& t) { return t.dtype == AA_DTYPE_BF16 && t.strides[2] == s.size; };
+  return is_dense(*s.call.k) && is_dense(*s.call.v) && s.call.out->dtype == AA_DTYPE_BF16 && s.rows <= kMostUnitHeads &&
+         s.tile.end - s.tile.begin >= kMostUnitSlots && s.call.softcap == 0 && s.call.slopes->dtype == AA_DTYPE_NONE;
+}
+
+// Runs a whole tile on the matrix unit. Returns false, and leaves the result to the pairs, if it does not fit or something is not finite.
+template <class Unit>
+bool run_on_unit(TokenState& s) {
+  if (!fits_unit(s)) return false;
+  const char* keys = row_of_slot(*s.call.k, s.tile, s.tile.begin);
+  const char* values = row_of_slot(*s.call.v, s.tile, s.tile.begin);
+  for (int64_t at = 0; at < kMostUnitSlots * 2 * s.size / 2; at += 64) {
+    __builtin_prefetch(keys + at, 0, 3);
+    __builtin_prefetch(values + at, 0, 3);
+  }
+  s.begin();
+  // Of a negative factor, the sign goes to the queries: the largest score has the largest weight then.
+  const float factor = score_factor(s.call.scale, 0);
+  if (factor < 0) std::transform(s.q, s.q + s.rows * s.size, s.q, std::negate<>());
+  for (int64_t m = 0; m < s.padded_rows; ++m) round_to_bf16(s.q + m * s.size, s.size);
+  const UnitMemory memory{reinterpret_cast<uint16_t*>(s.spread), s.scores, reinterpret_cast<uint32_t*>(s.unit_weights),
+                          s.unit_sums};
+  UnitAttention<Unit> attention(memory, reinterpret_cast<const char*>(s.q), 4 * s.size, s.rows, s.size);
+  attention.run(keys, values, s.tile.end - s.tile.begin, std::fabs(factor));
+  for (int64_t m = 0; m < s.rows; ++m) {
+    if (!attention.take(m, s.maximum[m], s.total[m * kLanes], s.sums + m * s.size)) return false;
+  }
+  s.finish(SumOrder::EvenThenOdd, 1.0f);
+  return true;
+}
+
+#endif
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

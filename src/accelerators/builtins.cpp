@@ -125,7 +125,7 @@ std::span<const EnvironmentVariable> environment_variables() {
        }},
       {"LOCAL_SIZE", [] { check_count("LOCAL_SIZE", "the CPU has one device for each NUMA node"); }},
       {"MAX_JOBS", [] { max_jobs(); }},
-      {"OMP_NUM_THREADS", [] { check_count("OMP_NUM_THREADS", "all processors of this process are used"); }},
+      {"OMP_NUM_THREADS", [] { check_count("OMP_NUM_THREADS", "one thread is used for each core of this process"); }},
   };
   return variables;
 }

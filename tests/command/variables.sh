@@ -36,7 +36,7 @@ refused MAX_JOBS=many 'MAX_JOBS=many: expected a number'
 warned ANYACCEL_LOG=loud 'ANYACCEL_LOG=loud is not one of debug, info, warning, error, off'
 warned ANYACCEL_FALBACK=error 'there is no variable ANYACCEL_FALBACK; did you mean ANYACCEL_FALLBACK?'
 warned ANYACCEL_CUDA_DEVICES=many 'ANYACCEL_CUDA_DEVICES is "many", which is not a whole number of at least 1'
-warned OMP_NUM_THREADS=all 'OMP_NUM_THREADS is "all", which is not a whole number of at least 1; all processors'
+warned OMP_NUM_THREADS=all 'OMP_NUM_THREADS is "all", which is not a whole number of at least 1; one thread'
 # Variables that are right, and those of other programs, cause no message.
 for right in OMP_NUM_THREADS=2,1 ANYACCEL_FALLBACK= ANYACCEL_MY_PLUGINS_OWN=1 ANYACCEL_LOG=warning MAX_JOBS=2; do
   run $right

@@ -41,56 +41,7 @@ TEST(MemoryLimits, OfAMachine) {
   EXPECT_FALSE(parse_meminfo("MemAvailable: 1 kB\n"));
 }
 
-// Files of a Debian system with the unified hierarchy, of one with version 1, and of a container on each.
-const char* const unified =
-    "24 30 0:22 / /sys rw,nosuid shared:7 - sysfs sysfs rw\n"
-    "30 1 254:1 / / rw,relatime shared:1 - ext4 /dev/vda1 rw\n"
-    "33 24 0:28 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n";
-const char* const hybrid =
-    "33 32 0:28 / /sys/fs/cgroup/cpu rw shared:9 - cgroup cgroup rw,cpu,cpuacct\n"
-    "34 32 0:29 / /sys/fs/cgroup/memory rw shared:10 - cgroup cgroup rw,memory\n"
-    "35 32 0:30 / /sys/fs/cgroup/unified rw shared:11 - cgroup2 cgroup2 rw\n";
-const char* const docker =
-    "700 690 0:29 /docker/4f8a /sys/fs/cgroup/memory ro,nosuid master:16 - cgroup cgroup rw,memory\n";
-
-std::vector<std::string> folders(const char* cgroup, const char* mounts) {
-  std::vector<std::string> found;
-  for (const MemoryGroup& group : parse_groups(cgroup, parse_mounts(mounts))) {
-    found.push_back(std::to_string(group.version) + " " + group.folder);
-  }
-  return found;
-}
-
-using Folders = std::vector<std::string>;
-
-TEST(MemoryLimits, GroupsFromTheOwnUpToTheMount) {
-  EXPECT_EQ(
-      folders("0::/system.slice/job.service\n", unified),
-      (Folders{"2 /sys/fs/cgroup/system.slice/job.service", "2 /sys/fs/cgroup/system.slice", "2 /sys/fs/cgroup"}));
-  EXPECT_EQ(folders("0::/\n", unified), Folders{"2 /sys/fs/cgroup"});
-  EXPECT_EQ(folders("9:name=systemd:/x\n4:memory:/api/25\n1:cpu,cpuacct:/y\n0::/z\n", hybrid),
-            (Folders{"1 /sys/fs/cgroup/memory/api/25", "1 /sys/fs/cgroup/memory/api", "1 /sys/fs/cgroup/memory",
-                     "2 /sys/fs/cgroup/unified/z", "2 /sys/fs/cgroup/unified"}));
-  EXPECT_EQ(folders("4:cpuset,memory:/a\n", hybrid), (Folders{"1 /sys/fs/cgroup/memory/a", "1 /sys/fs/cgroup/memory"}));
-}
-
-TEST(MemoryLimits, AContainerSeesItsGroupAsTheMount) {
-  EXPECT_EQ(folders("4:memory:/docker/4f8a\n", docker), Folders{"1 /sys/fs/cgroup/memory"});
-  EXPECT_EQ(folders("4:memory:/docker/4f8a/inner\n", docker),
-            (Folders{"1 /sys/fs/cgroup/memory/inner", "1 /sys/fs/cgroup/memory"}));
-  EXPECT_EQ(folders("4:memory:/docker/4f8abc\n", docker), Folders{"1 /sys/fs/cgroup/memory"}) << "another name";
-  EXPECT_EQ(folders("0::/../other\n", unified), Folders{"2 /sys/fs/cgroup"}) << "outside of the namespace";
-}
-
-TEST(MemoryLimits, TextsThatAreNone) {
-  EXPECT_EQ(folders("", unified), Folders{});
-  EXPECT_EQ(folders("nonsense\n:\n::\n4:memory\n", ""), Folders{});
-  EXPECT_EQ(folders("0::/a\n", "33 24 0:28 / /sys/fs/cgroup rw\n- cgroup2\n"), Folders{});
-  EXPECT_EQ(folders("0::/a\n", "33 24 0:28 / /my\\040groups rw - cgroup2 cgroup2 rw\n"),
-            (Folders{"2 /my groups/a", "2 /my groups"}));
-}
-
-const MemoryGroup group_v1{1, "/v1"}, group_v2{2, "/v2"};
+const ControlGroup group_v1{1, "/v1"}, group_v2{2, "/v2"};
 
 TEST(MemoryLimits, OfAGroup) {
   const auto limit = parse_group(group_v2, {"1073741824\n", "max\n", "500000000\n",
@@ -192,7 +143,7 @@ void write(const fs::path& file, const std::string& text) {
 // A control group below the process's own one, where this user may make one and limit its memory.
 class Group {
  public:
-  Group(const MemoryGroup& parent, const std::string& name)
+  Group(const ControlGroup& parent, const std::string& name)
       : version_(parent.version), folder_(parent.folder + "/" + name) {
     std::error_code error;
     if (version_ == 2) {
@@ -209,7 +160,7 @@ class Group {
   bool usable() const { return made_ && access(limit_file().c_str(), W_OK) == 0; }
   void limit(int64_t bytes) const { write(limit_file(), std::to_string(bytes)); }
   void enter() const { write(folder_ + "/cgroup.procs", std::to_string(getpid())); }
-  MemoryGroup group() const { return {version_, folder_}; }
+  ControlGroup group() const { return {version_, folder_}; }
 
  private:
   std::string limit_file() const { return folder_ + (version_ == 2 ? "/memory.max" : "/memory.limit_in_bytes"); }
@@ -218,19 +169,10 @@ class Group {
   bool made_ = false;
 };
 
-std::string contents(const std::string& path) {
-  std::ifstream stream(path);
-  return {std::istreambuf_iterator<char>(stream), {}};
-}
-
-// The groups of this process that may have one below them: its own of either version, and the mounts' roots.
-std::vector<MemoryGroup> possible_parents() {
-  return parse_groups(contents("/proc/self/cgroup"), parse_mounts(contents("/proc/self/mountinfo")));
-}
-
 std::unique_ptr<Group> make_group(const char* purpose) {
   const std::string name = std::string("anyaccel-test-") + purpose + "-" + std::to_string(getpid());
-  for (const MemoryGroup& parent : possible_parents()) {
+  // Groups that may have one below them: those of this process, and the mounts' roots.
+  for (const ControlGroup& parent : find_control_groups("memory")) {
     auto group = std::make_unique<Group>(parent, name);
     if (group->usable()) return group;
   }

@@ -10,7 +10,7 @@
 #include "launcher/plan/core_list.h"
 #include "launcher/plan/environment.h"
 #include "launcher/plan/hosts.h"
-#include "launcher/processes/memory_kills.h"
+#include "launcher/processes/node.h"
 
 namespace anyaccel::launcher {
 namespace {
@@ -158,6 +158,23 @@ TEST(Environment, ForwardsByPrefix) {
   EXPECT_EQ(forwarded(aisc, {}).count("UCX_NET_DEVICES"), 0U);
 }
 
+TEST(Environment, RanksShareTheTimeThatControlGroupsAllow) {
+  JobPlan job;
+  job.hosts = {{"a", {0, 1}}};
+  job.program = {"program"};
+  Machine machine;
+  for (int i = 0; i < 64; ++i) machine.cores.push_back({{i}});
+  const auto threads = [&](double quota) {
+    machine.quota = quota;
+    return plan_ranks(job, 0, &machine, {})[1].environment["OMP_NUM_THREADS"];
+  };
+  EXPECT_EQ(threads(0), "32");
+  EXPECT_EQ(threads(8), "4");
+  EXPECT_EQ(threads(7), "3");
+  EXPECT_EQ(threads(0.5), "1");
+  EXPECT_EQ(threads(200), "32");
+}
+
 TEST(Environment, ThreadsFollowUnlessSmallerWereSet) {
   JobPlan job;
   job.hosts = {{"a", {0, 1}}, {"b", {2, 5, 7}}};
@@ -212,8 +229,7 @@ TEST(Everything, SurvivesNonsense) {
     for (const std::function<void()>& parse : std::vector<std::function<void()>>{
              [&] { parse_core_list(text); }, [&] { parse_hostfile(text, "f"); }, [&] { expand_host_list(text); },
              [&] { filter_hosts(hosts, text, ""); }, [&] { parse_env_file(text, "f"); },
-             [&] { split_words(text, "w"); }, [&] { parse_job(text); },
-             [&] { parse_memory_kills(text), memory_group_folder(text, text); }}) {
+             [&] { split_words(text, "w"); }, [&] { parse_job(text); }}) {
       try {
         parse();
       } catch (const InvalidArgument&) {
@@ -222,20 +238,6 @@ TEST(Everything, SurvivesNonsense) {
     }
   }
   EXPECT_GT(refused, 1000);
-}
-
-TEST(MemoryKills, BothVersionsOfControlGroups) {
-  EXPECT_EQ(parse_memory_kills("low 0\noom 3\noom_kill 2\noom_group_kill 9\n"), 2);
-  EXPECT_EQ(parse_memory_kills("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n"), 5);
-  EXPECT_EQ(parse_memory_kills(""), 0);
-  const std::string mounts =
-      "25 20 0:22 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-      "26 20 0:23 / /sys/fs/cgroup/unified rw shared:9 - cgroup2 cgroup2 rw\n";
-  EXPECT_EQ(memory_group_folder("4:memory:/a/b\n0::/\n", mounts), "/sys/fs/cgroup/memory/a/b");
-  EXPECT_EQ(memory_group_folder("0::/x\n", mounts), "/sys/fs/cgroup/unified/x");
-  EXPECT_EQ(memory_group_folder("0::/docker/1\n", "1 2 0:3 /docker/1 /sys/fs/cgroup rw - cgroup2 cgroup rw\n"),
-            "/sys/fs/cgroup");
-  EXPECT_EQ(memory_group_folder("", mounts), "");
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -11,33 +10,11 @@
 #include <string_view>
 
 #include "anyaccel/error.h"
+#include "temporary_folder.h"
 
 namespace anyaccel::llm::testing {
 
-class TestDirectory {
- public:
-  TestDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "anyaccel-test-XXXXXX").string();
-    if (::mkdtemp(pattern.data()) == nullptr) throw Error("mkdtemp failed");
-    path_ = pattern;
-  }
-  ~TestDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TestDirectory(const TestDirectory&) = delete;
-  TestDirectory& operator=(const TestDirectory&) = delete;
-
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path write(const std::string& name, std::string_view content) const {
-    std::filesystem::create_directories((path_ / name).parent_path());
-    std::ofstream(path_ / name, std::ios::binary) << content;
-    return path_ / name;
-  }
-
- private:
-  std::filesystem::path path_;
-};
+using TestDirectory = test::TemporaryFolder;
 
 inline std::string read_text(const std::filesystem::path& path) {
   std::ostringstream out;

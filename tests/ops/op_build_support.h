@@ -1,4 +1,4 @@
-// Helpers that the tests of op builders share: temporary folders, scoped environment variables, builders made from
+// Helpers that the tests of op builders share: scoped environment variables, builders made from
 // text.
 #pragma once
 
@@ -12,33 +12,9 @@
 #include <vector>
 
 #include "anyaccel/op_builder.h"
+#include "temporary_folder.h"
 
 namespace anyaccel::test {
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "anyaccel-test-XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    path_ = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-  std::filesystem::path write(const std::string& name, const std::string& text, bool executable = false) const {
-    const auto file = path_ / name;
-    std::ofstream(file, std::ios::binary) << text;
-    if (executable) std::filesystem::permissions(file, std::filesystem::perms::all);
-    return file;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Sets (or, without a value, removes) an environment variable while it lives.
 class Variable {

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/process/control_groups.h"
+
 namespace anyaccel::cpu {
 
 struct MemoryLimit {
@@ -21,22 +23,6 @@ struct MemoryLimit {
 // From /proc/meminfo; nothing for any other text. Kernels before 3.14 have no MemAvailable; MemFree is used instead.
 std::optional<MemoryLimit> parse_meminfo(std::string_view text);
 
-// The mount point of a hierarchy of control groups that limits memory.
-struct MemoryMount {
-  int version = 2;     // of the interface
-  std::string root;    // the group that the mount point shows
-  std::string folder;  // the mount point
-};
-// From /proc/self/mountinfo.
-std::vector<MemoryMount> parse_mounts(std::string_view mountinfo);
-
-struct MemoryGroup {
-  int version = 2;
-  std::string folder;
-};
-// The process's own group and those above it, as far as they are mounted; from /proc/self/cgroup.
-std::vector<MemoryGroup> parse_groups(std::string_view self_cgroup, const std::vector<MemoryMount>& mounts);
-
 // Contents of the files of a group; empty where there is no such file.
 struct MemoryGroupTexts {
   std::string max;      // memory.max, or memory.limit_in_bytes of version 1
@@ -45,7 +31,7 @@ struct MemoryGroupTexts {
   std::string stat;     // memory.stat
 };
 // Nothing when the group sets no limit.
-std::optional<MemoryLimit> parse_group(const MemoryGroup& group, const MemoryGroupTexts& texts);
+std::optional<MemoryLimit> parse_group(const ControlGroup& group, const MemoryGroupTexts& texts);
 
 // All limits of this process now. Reads a handful of small files: some tens of microseconds.
 std::vector<MemoryLimit> read_memory_limits();

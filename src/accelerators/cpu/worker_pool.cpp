@@ -7,7 +7,6 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 #include <xmmintrin.h>
@@ -25,6 +24,7 @@
 #include <vector>
 
 #include "anyaccel/error.h"
+#include "base/process/processors.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -132,22 +132,6 @@ class RegionBarrier {
 // Region depth of the calling thread: 0 outside, 1 in a region, more in regions started inside one.
 thread_local int region_depth = 0;
 
-int affinity_count() {
-  // The mask of a machine with more than 1024 processors does not fit a cpu_set_t.
-  for (int processors = 1024; processors <= 1 << 20; processors *= 4) {
-    cpu_set_t* set = CPU_ALLOC(processors);
-    if (set == nullptr) break;
-    const size_t bytes = CPU_ALLOC_SIZE(processors);
-    const bool ok = sched_getaffinity(0, bytes, set) == 0;
-    const int error = errno;
-    const int count = ok ? CPU_COUNT_S(bytes, set) : 0;
-    CPU_FREE(set);
-    if (ok) return std::max(count, 1);
-    if (error != EINVAL) break;
-  }
-  return 1;
-}
-
 // The first number of OMP_NUM_THREADS ("8" or "8,2" for nested levels); 0 if the value is invalid.
 int asked_threads() {
   const char* text = std::getenv("OMP_NUM_THREADS");
@@ -161,9 +145,10 @@ int asked_threads() {
 }
 
 int initial_size() {
-  const int cores = affinity_count();
+  const std::vector<int> processors = allowed_processors();
   const int asked = asked_threads();
-  return asked > 0 ? std::min(asked, cores) : cores;
+  if (asked > 0) return std::min(asked, static_cast<int>(processors.size()));
+  return threads_within(count_cores(processors), processor_quota());
 }
 
 // The state of the pool. Never destroyed: workers may outlive static destructors.
@@ -264,8 +249,9 @@ void State::start_workers() {
   static const int registered = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
   static_cast<void>(registered);
   const int threads = size.load(std::memory_order_relaxed);
-  // With more threads than cores a spinning thread keeps the one it waits for from running.
-  const bool spins = threads <= affinity_count();
+  // A spinning thread keeps the one it waits for from running where there are more threads than processors, or less time than
+  // threads could use.
+  const bool spins = threads <= threads_within(static_cast<int>(allowed_processors().size()), processor_quota());
   idle_spin = spins ? kIdleSpin : std::chrono::nanoseconds(0);
   region_spin = spins ? kRegionSpin : std::chrono::nanoseconds(0);
   workers.reserve(static_cast<size_t>(threads) - 1);

@@ -1,8 +1,8 @@
 // The threads that run CPU kernels.
 //
 // One pool serves the process. Workers spin for a short while after a region and then sleep: waking a sleeping thread
-// costs tens of microseconds, more than most regions of a decode step take. Size and cores come from the process's
-// affinity mask and OMP_NUM_THREADS; every worker, and the calling thread inside a region, flushes denormals to zero.
+// costs tens of microseconds, more than most regions of a decode step take. Its size comes from the process's affinity mask, its
+// control groups and OMP_NUM_THREADS; every worker, and the calling thread inside a region, flushes denormals to zero.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,8 @@ namespace anyaccel::cpu {
 class WorkerPool {
  public:
   // The pool of the process; its threads are started by the first parallel region, not here, and started anew in a
-  // child after fork(). The size is read once: min(OMP_NUM_THREADS, cores of the affinity mask), at least 1.
+  // child after fork(). The size is found once: OMP_NUM_THREADS, at most the processors of the affinity mask; without it one thread
+  // for each core of the mask, and no more than the processors' worth of time that control groups allow.
   static WorkerPool& instance();
 
   // Threads a region runs on, the caller's included.

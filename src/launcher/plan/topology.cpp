@@ -13,6 +13,7 @@
 
 #include "anyaccel/error.h"
 #include "base/process/hwloc_topology.h"
+#include "base/process/processors.h"
 #include "launcher/plan/core_list.h"
 
 namespace anyaccel::launcher {
@@ -155,6 +156,7 @@ Machine read_machine() {
     return a.first != b.first ? a.first < b.first : a.second.processors.front() < b.second.processors.front();
   });
   for (auto& [node, core] : cores) machine.cores.push_back(std::move(core));
+  if (machine.this_machine) machine.quota = processor_quota();
   return machine;
 }
 

@@ -26,6 +26,7 @@ struct Machine {
   std::vector<int> processors;    // of all cores, ascending
   std::vector<int> present;       // including those that are offline, or outside this process's cpuset or affinity mask
   bool this_machine = true;       // false: from a file or a description
+  double quota = 0;  // processors' worth of time that control groups allow this process (processors.h); 0: no limit
 };
 
 // Takes some milliseconds. UnavailableError when hwloc cannot read the topology.

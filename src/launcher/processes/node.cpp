@@ -12,6 +12,7 @@
 
 #include "anyaccel/error.h"
 #include "base/files/open_files.h"
+#include "base/process/processors.h"
 #include "base/process/shell.h"
 #include "launcher/hosts/control.h"
 #include "launcher/plan/addresses.h"
@@ -71,6 +72,7 @@ std::vector<RankPlan> plan_ranks(const JobPlan& job, int node, const Machine* ma
     plan.rank = job.first_rank(node) + i;
     plan.local_rank = i;
     plan.binding = bindings[static_cast<size_t>(i)];
+    if (machine) plan.binding.threads = threads_within(plan.binding.threads, machine->quota / count);
     plan.environment = rank_environment(job, node, i, plan.binding.threads, omp_threads);
     if (!machine) plan.environment.erase("OMP_NUM_THREADS");
     plan.argv = job.program;

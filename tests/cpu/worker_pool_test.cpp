@@ -3,7 +3,6 @@
 #include "accelerators/cpu/worker_pool.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <xmmintrin.h>
@@ -20,6 +19,7 @@
 #include <vector>
 
 #include "anyaccel/error.h"
+#include "base/process/processors.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -31,11 +31,6 @@ class WorkerPoolTest : public ::testing::Test {
   WorkerPool& pool_ = WorkerPool::instance();
   const int before_ = pool_.size();
 };
-
-int cores_of_mask() {
-  cpu_set_t set;
-  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
 
 TEST_F(WorkerPoolTest, EveryIndexRunsOnceOnItsOwnThread) {
   for (int threads : {1, 2, 3, 8}) {
@@ -250,13 +245,14 @@ int size_with(const std::string& value) {
   return size;
 }
 
-TEST(WorkerPoolSize, FollowsOmpNumThreadsAndTheAffinityMask) {
-  const int cores = cores_of_mask();
+TEST(WorkerPoolSize, FollowsOmpNumThreadsTheAffinityMaskAndControlGroups) {
+  const std::vector<int> processors = allowed_processors();
   EXPECT_EQ(size_with("1"), 1);
   EXPECT_EQ(size_with(" 1 , 4"), 1);
-  EXPECT_EQ(size_with("1000000"), cores);
+  EXPECT_EQ(size_with("1000000"), static_cast<int>(processors.size()));
+  const int threads = threads_within(count_cores(processors), processor_quota());
   for (const char* ignored : {"", "0", "-2", "many", "1x", "99999999999999999999"}) {
-    EXPECT_EQ(size_with(ignored), cores) << '"' << ignored << '"';
+    EXPECT_EQ(size_with(ignored), threads) << '"' << ignored << '"';
   }
 }
 

@@ -81,7 +81,10 @@ run 0 --num_accelerators 2 --pass_local_rank echo x
 prints "--local_rank=1 x"
 
 # cores
-cores=$(nproc)
+# Those of the affinity mask; a core with two hardware threads counts once.
+cores=$(for cpu in $(taskset -cp $$ | sed 's/.*: //; s/,/ /g; s/\([0-9]*\)-\([0-9]*\)/$(seq \1 \2)/g; s/^/echo /' | sh); do
+  cat "/sys/devices/system/cpu/cpu$cpu/topology/thread_siblings_list" 2>/dev/null || echo "$cpu"
+done | sort -u | grep -c .)
 run 0 --num_accelerators "$cores" --bind_cores_to_rank sh -c 'grep Cpus_allowed_list /proc/self/status; echo "threads $OMP_NUM_THREADS"'
 per_core=$(grep -c . "$dir/out")
 [ "$per_core" = $((2 * cores)) ] || fail "not every rank answered"

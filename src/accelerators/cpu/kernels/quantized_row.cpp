@@ -105,7 +105,6 @@ RowKernels find_row_kernels(uint32_t format) {
 }
 
 bool has_row_kernels(uint32_t format, int64_t k) {
-  if (HWY_TARGET == HWY_AVX3 && !cpu_features().avx512_vnni) return false;
   return k % kBlock == 0 && find_row_kernels(format).multiply != nullptr;
 }
 

@@ -53,10 +53,7 @@ TileKernels find_tile_kernels(uint32_t format) {
   }
 }
 
-bool has_tiles(uint32_t format) {
-  if (HWY_TARGET == HWY_AVX3 && !cpu_features().avx512_vnni) return false;
-  return find_tile_kernels(format).multiply != nullptr;
-}
+bool has_tiles(uint32_t format) { return find_tile_kernels(format).multiply != nullptr; }
 bool has_two_bytes_of_x(uint32_t format) {
   const TileKernels kernels = find_tile_kernels(format);
   return kernels.finer || kernels.in_16_bits;

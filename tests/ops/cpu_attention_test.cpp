@@ -306,6 +306,20 @@ TEST(CpuAttention, ANewTokensWorkGrowsWithItsContext) {
   EXPECT_EQ(cutting_of({63}, 32768).tiles, 2);
 }
 
+// Each instruction set has blocks of its own, and with AVX-512 a part ends a row of four streams before one.
+TEST(CpuAttention, AContextIsCutAtBlocks) {
+  for_each_isa([](Isa set) {
+    const int64_t block = set == Isa::Baseline ? 64 : set == Isa::Avx2 ? 96 : 128;
+    const int64_t missing = set >= Isa::Avx512 ? 4 : 0;
+    for (const int64_t slots : {int64_t{1}, block - missing, block - missing + 1, int64_t{1000}}) {
+      const int64_t part = attention_token_part(slots);
+      EXPECT_GE(part, slots);
+      EXPECT_LT(part, slots + block);
+      EXPECT_EQ((part + missing) % block, 0);
+    }
+  });
+}
+
 TEST(CpuAttention, NotANumberReachesItsOwnHeadOnly) {
   for_each_seed([](Random& random) {
     OpCase c = make_case(random, {12, 4, 2, 16, 1, 20}, false, DType::F32, params_of(16));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <new>
 
+#include "accelerators/cpu/kernels/attention_token.h"
 #include "accelerators/cpu/kernels/checks.h"
 #include "accelerators/cpu/kernels/scratch.h"
 
@@ -75,9 +76,7 @@ void AttentionPlan::add(const Span& span, int64_t head, bool fill) {
   const int64_t end = span.slots.end;
   const int64_t part = std::clamp((end - begin) * call_.k->shape[1] / kSplitTiles, kFewestSplitSlots, kMostSplitSlots);
   const int64_t splits = span.may_split ? (end - begin + part - 1) / part : 1;
-  // Whole blocks of attention_token.cpp, but for a row of its four streams (see there). With AVX2 its blocks are shorter, and a part ends
-  // with a smaller one; that cost was not measured.
-  const int64_t slots = ((end - begin + splits - 1) / splits + 4 + 127) / 128 * 128 - 4;
+  const int64_t slots = attention_token_part((end - begin + splits - 1) / splits);
   const int64_t room = span.tokens * call_.group * partial_row_floats(call_.head_size);
   int64_t parts = 0;
   float* partial = nullptr;

@@ -3,6 +3,8 @@
 //
 //   kSlots, kScoreStride
 //       Slots of a block, and floats from one row of scores to the next.
+//   part_of_slots(slots)
+//       The fewest slots, at least so many, of which a tile walks whole blocks.
 //   struct BlockRows
 //       Rows of keys or values of a block: `slots` of them, row(j), and prefetch(at), which fetches what has the place of an address
 //       in a row, in rows that are read later.

@@ -23,6 +23,8 @@ constexpr int64_t kSlots = 96;
 // Floats from one row of scores to the next: store_twelve() needs some behind each.
 constexpr int64_t kScoreStride = kSlots + kLanes;
 
+constexpr int64_t part_of_slots(int64_t slots) { return (slots + kSlots - 1) / kSlots * kSlots; }
+
 // Rows of keys or values of a block, and those that are read after it. While scores are computed from keys, the values of the block are
 // fetched, and while values are added up, the next keys. On a Zen 3 computing and reading overlap only so: with the processor's own
 // prefetchers alone, or with fetches 1,024 and 3,072 bytes ahead, both together take nearly the sum of their times. The stride is in bytes.

@@ -23,10 +23,13 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 constexpr int64_t kSlots = 128;
 constexpr int64_t kScoreStride = kSlots;  // floats from one row of scores to the next
 // Parts of a tile that are walked side by side, for the processor's own prefetchers: on two cores of a Zen 4, 4 read a bf16 cache a
-// tenth faster than 8. attention_plan.cpp cuts tiles to fit them.
+// tenth faster than 8.
 constexpr int64_t kStreams = 4;
 // Bytes ahead of the loads, for the first and the second level cache, as in gemv.cpp.
 constexpr int64_t kNearPrefetch = 1024, kFarPrefetch = 3072;
+
+// Streams have an odd number of rows (BlockWalk), so that whole blocks of them lack a row.
+constexpr int64_t part_of_slots(int64_t slots) { return (slots + kStreams + kSlots - 1) / kSlots * kSlots - kStreams; }
 
 // Rows of keys or values of a block. Slot j of the block is row j / kStreams of stream j % kStreams. Strides, and the
 // distances at which the first and the second level cache are filled, are in bytes.

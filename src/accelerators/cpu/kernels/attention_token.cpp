@@ -58,6 +58,7 @@ bool run_token_emulated(const AttentionCall& call, const AttentionTile& tile) {
   run_blocks(state);
   return false;
 }
+int64_t token_part(int64_t slots) { return part_of_slots(slots); }
 
 #else
 void run_token(const AttentionCall& call, const AttentionTile& tile) { run_attention_tile(call, tile); }
@@ -65,6 +66,7 @@ bool run_token_emulated(const AttentionCall& call, const AttentionTile& tile) {
   run_attention_tile(call, tile);
   return false;
 }
+int64_t token_part(int64_t slots) { return (slots + kAttentionBlock - 1) / kAttentionBlock * kAttentionBlock; }
 #endif
 
 }  // namespace anyaccel::cpu::HWY_NAMESPACE
@@ -75,11 +77,14 @@ namespace anyaccel::cpu {
 
 AA_CPU_EXPORT(run_token);
 AA_CPU_EXPORT(run_token_emulated);
+AA_CPU_EXPORT(token_part);
 
 bool takes_attention_token(const AttentionCall& call) {
   const bool dense = call.k->strides[3] == 1 && call.v->strides[3] == 1;
   return isa() != Isa::Baseline && call.head_size % 32 == 0 && dense;
 }
+
+int64_t attention_token_part(int64_t slots) { return AA_CPU_DISPATCH(token_part)(slots); }
 
 void run_attention_token(const AttentionCall& call, const AttentionTile& tile) {
   AA_CPU_DISPATCH(run_token)(call, tile);

@@ -9,6 +9,10 @@ namespace anyaccel::cpu {
 // whole number of 32 elements, and the processor has AVX2.
 bool takes_attention_token(const AttentionCall& call);
 
+// Returns the length of the parts into which a context is best cut, `slots` at least: whole blocks of run_attention_token(), of which each
+// instruction set has its own.
+int64_t attention_token_part(int64_t slots);
+
 // Runs a tile of one token on the calling thread, like run_attention_tile().
 void run_attention_token(const AttentionCall& call, const AttentionTile& tile);
 

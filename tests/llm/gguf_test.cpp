@@ -305,6 +305,16 @@ TEST(Gguf, HeaderIsReadAndEveryCutIsRefused) {
   parse_header(file.substr(0, end));  // the last tensor's padding may be missing
 }
 
+TEST(Gguf, KeysThatNobodyReadsMayHaveAnyNumber) {
+  GgufWriter writer = small_file();
+  writer.add("general.source.hash", UINT64_MAX);
+  writer.add("llama.context_length", UINT64_MAX);
+  const GgufHeader header = parse_header(writer.file());
+  EXPECT_EQ(header.tensors.size(), 2u);
+  expect_contains(checkpoint_error([&] { header.metadata.required_whole("llama.context_length", 1, 1 << 30); }),
+                  "llama.context_length");
+}
+
 TEST(Gguf, LiesAreRefused) {
   // Each byte in turn, and each aligned or unaligned count, becomes extreme: either an error, or ranges in the file.
   const std::string file = small_file().file();

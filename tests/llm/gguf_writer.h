@@ -28,6 +28,7 @@ class GgufWriter {
   }
 
   void add(const std::string& key, uint32_t value) { begin(key, 4), put(pairs_, value); }
+  void add(const std::string& key, uint64_t value) { begin(key, 10), put(pairs_, value); }
   void add(const std::string& key, float value) { begin(key, 6), put(pairs_, value); }
   void add(const std::string& key, bool value) { begin(key, 7), put<uint8_t>(pairs_, value ? 1 : 0); }
   void add(const std::string& key, const char* value) { begin(key, 8), put_text(pairs_, value); }

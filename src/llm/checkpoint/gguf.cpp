@@ -154,13 +154,8 @@ int64_t whole_value(HeaderReader& reader, GgufType type, const std::string& what
     case U32: return reader.value<uint32_t>(what);
     case I32: return reader.value<int32_t>(what);
     case I64: return reader.value<int64_t>(what);
-    case U64: {
-      const auto value = reader.value<uint64_t>(what);
-      if (value > static_cast<uint64_t>(INT64_MAX)) {
-        reader.fail(what + " is " + std::to_string(value) + "; expected at most " + std::to_string(INT64_MAX));
-      }
-      return static_cast<int64_t>(value);
-    }
+    // All keys that are read have limits far below. Larger numbers are hashes and seeds in keys of other programs.
+    case U64: return static_cast<int64_t>(std::min(reader.value<uint64_t>(what), uint64_t{INT64_MAX}));
     default: break;
   }
   const auto value = reader.value<uint8_t>(what);  // Bool

@@ -3,6 +3,10 @@
 // If the accelerator compiles kernels, tensors on one of its devices are processed there, on the current stream, with
 // the same results (the call waits for the norms). Otherwise the host computes, with copies there and back if it cannot
 // access the memory, and calls block. See optimizer_options.h for the rules for tensors.
+//
+// The update of a parameter is m / (sqrt(v) + eps) + weight_decay * p. bias_correction divides m and v by 1 - beta^step before that, as in
+// the paper (You et al. 2020). DeepSpeed's fused_lamb multiplies lr by sqrt(1 - beta2^step) / (1 - beta1^step) instead, so that its norms,
+// and with them the trust coefficients, are of updates without the correction. Without bias_correction both compute the same.
 #pragma once
 
 #include <vector>

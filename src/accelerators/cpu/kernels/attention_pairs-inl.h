@@ -5,6 +5,7 @@
 
 #include "accelerators/cpu/kernels/attention_rows-inl.h"
 #include "accelerators/cpu/kernels/attention_softmax-inl.h"
+#include "accelerators/cpu/kernels/attention_values-inl.h"
 #include "accelerators/cpu/kernels/bf16_dots-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 

@@ -23,9 +23,6 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
-// Query heads that share a widened key or value, as many as leave registers for both.
-constexpr int kMostRows = kLanes / 2;
-
 // The 128 bits of a and b in turns.
 HWY_INLINE void interleave_blocks(FloatVec& a, FloatVec& b) {
 #if HWY_TARGET == HWY_AVX3

@@ -15,6 +15,7 @@
 
 #include "accelerators/cpu/kernels/attention_softmax-inl.h"
 #include "accelerators/cpu/kernels/attention_transpose-inl.h"
+#include "accelerators/cpu/kernels/attention_values-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 #include "base/simd/amx.h"
 

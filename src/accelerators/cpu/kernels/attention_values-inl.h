@@ -20,6 +20,8 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
 constexpr int64_t kPair = 2 * kLanes;
+// Query heads that share a widened key or value, as many as leave registers for both.
+constexpr int kMostRows = kLanes / 2;
 
 // The key or value of a slot.
 HWY_INLINE const char* row_of_slot(const aa_tensor& t, const AttentionTile& tile, int64_t slot) {

@@ -299,7 +299,7 @@ TEST_P(MatmulTest, LargerThanItsBlocks) {
 TEST_P(MatmulTest, FewRowsAreSeveralPasses) {
   for (const auto& [x, w] :
        {std::pair{DType::BF16, DType::BF16}, {DType::F32, DType::BF16}, {DType::F32, DType::F32}}) {
-    for (const int64_t m : {5, 7, 13, 19, 31}) {
+    for (const int64_t m : {2, 3, 5, 7, 8, 13, 19, 31}) {
       check_linear({.m = m, .n = 22, .k = 2085, .x = x, .w = w});
       if (HasFatalFailure()) return;
     }
@@ -334,7 +334,7 @@ TEST_P(MatmulTest, ARowDoesNotDependOnItsNeighbours) {
       return out;
     };
     TestMatrix all = product(most);
-    for (const int64_t rows : {1, 2, 3, 6, 7, 12, 25}) {
+    for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 25}) {
       TestMatrix some = product(rows);
       for (int64_t m = 0; m < rows; ++m) {
         for (int64_t column = 0; column < n; ++column) {
@@ -475,7 +475,7 @@ TEST_P(MatmulTest, PiecesThatThreadsShare) {
   WorkerPool& pool = WorkerPool::instance();
   const int before = pool.size();
   const int64_t k = 2000, columns[] = {1601, 1600, 7, 40};
-  for (int64_t m : {1, 3, 4, 13}) {
+  for (int64_t m : {1, 2, 3, 4, 7, 13}) {
     const auto x = TestMatrix::random(DType::F32, m, k, Layout::Dense, generator_);
     std::vector<TestMatrix> outs, weights;
     std::vector<aa_tensor> tensors = {x.view()};

@@ -7,10 +7,10 @@
 // With four streams this reached 97 to 100% of the bandwidth of a loop that only read the same weights, in turns with it
 // (two cores of a Sapphire Rapids virtual machine).
 //
-// A pass multiplies one row of weights from each stream with up to six rows of x, with AVX2 three. More rows of x are several passes over a
+// A pass multiplies one row of weights from each stream with up to six rows of x (three without AVX-512). More of them are several passes over a
 // stretch of the weights' columns, short enough to stay in the first level cache; what lies further ahead is then fetched
 // in every pass, so that memory is never idle. Sums of a row of x have one order, whatever the number of rows. With AVX2, which has half
-// of the registers, four or more rows are multiplied in tiles instead (gemv_tiles-inl.h), in the same order.
+// of the registers, two or more rows are multiplied in tiles instead (gemv_tiles-inl.h), in the same order.
 //
 // bf16 weights times bf16 rows are summed by the processor's dot product of bf16 pairs where it is fast (AMD), everything
 // else by F32 multiply-adds. Both are exact products and sums rounded to F32.
@@ -54,8 +54,7 @@ constexpr int kRowsAtOnce = kLanes >= 16 ? 6 : 3;
 constexpr int64_t kMostSummed = 64;
 // From so many rows of x on, and from more columns of w than may be summed, which need rows of x as they are, products are computed in
 // tiles with AVX2.
-// With four rows and 5,632 columns tiles took 0.8 to 1.3 times as long as streams in two windows, and less with 2,048.
-constexpr int64_t kFewestTiledRows = 4;
+constexpr int64_t kFewestTiledRows = 2;
 constexpr bool by_tiles(int64_t rows, int64_t k) {
   return HWY_TARGET == HWY_AVX2 && rows >= kFewestTiledRows && k > kMostSummed;
 }
@@ -68,7 +67,7 @@ constexpr int64_t most_rows(int64_t k) {
 // The rows of weights that are best multiplied at once with so many rows of x.
 constexpr int64_t unit_of(const Matmul& args) {
 #if HWY_TARGET == HWY_AVX2
-  if (by_tiles(args.m, args.k)) return kTileRows;
+  if (by_tiles(args.m, args.k)) return kMostTileStreams;
 #endif
   static_cast<void>(args);
   return kStreamsOfOneRow;
@@ -319,7 +318,7 @@ template <class Type, int kS>
 void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
                       const Activations<ElementOfX<Type>>& x, float* out, int64_t out_stride) {
   const Passes passes(x.rows);
-  // With AVX2 more rows than one pass takes are multiplied in tiles.
+  // With AVX2 more rows than one pass takes do not come here together.
   const bool only = HWY_TARGET == HWY_AVX2 || passes.count == 1;
   auto* sums = scratch<float>(Scratch::Row2, static_cast<size_t>(kS * x.rows * kLanes));
   using OfOneRow = Distances<Type, 1>;

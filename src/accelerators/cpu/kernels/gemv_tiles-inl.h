@@ -1,10 +1,11 @@
 // Products for several rows of x with AVX2. Included by gemv.cpp, once per instruction set; empty for others than AVX2.
 //
-// Twelve rows of weights at a time are multiplied with all rows of x, in stretches of columns. In a stretch, groups of up to six rows of
-// x come one after the other, and each group stays in the first-level cache while all rows of weights pass it in tiles, whose sums fill
-// 9 to 12 of the 16 registers. So every vector of weights is widened once for a group, and every line of x that comes from the
-// second-level cache serves twelve rows of weights. Meanwhile the next twelve rows of weights are prefetched in even steps, so that the
-// memory is not idle while later groups multiply. A Zen 3 drops prefetches that come faster than the memory answers.
+// The rows of weights are cut into three to twelve streams that are walked side by side, in stretches of columns. In a stretch, groups of up
+// to six rows of x come one after the other, and a group stays in the first-level cache while the streams pass it in tiles, whose sums
+// fill 8 to 12 of the 16 registers. So every vector of weights is widened once for a group, and every line of x that comes from the
+// second-level cache serves all streams. Meanwhile the next stretch of each stream is prefetched in even steps: a Zen 3 drops prefetches that
+// come faster than the memory answers. Streams go through whole rows and from one row to the next, so that the processor's own
+// prefetchers run ahead of these instructions, of which it can have too few under way to read at the speed of memory.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -24,9 +25,9 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX2
 
-// Rows of weights that are in work at once, a multiple of those of every tile.
-constexpr int kTileRows = 12;
-// Columns of a tile: six rows of x are then 12 KiB and twelve rows of 16-bit weights as much, of 32 in the first-level cache. 768 and
+// Most streams, a multiple of the rows of every tile.
+constexpr int kMostTileStreams = 12;
+// Columns of a tile: six rows of x are then 12 KiB and those of twelve streams of 16-bit weights as much, of 32 in the first-level cache. 768 and
 // 1,024 columns took no less time.
 constexpr int64_t kTileColumns = 512;
 constexpr int kMostGroupRows = 6;
@@ -59,19 +60,18 @@ HWY_INLINE void add_product(FloatVec a, FloatVec b, FloatVec& sum) {
       : [a] "x"(a.raw), [b] "x"(b.raw));
 }
 
-// Neighbouring rows of weights that are prefetched while a tile is computed, from its first column on; at most as many as it multiplies.
+// Parts of streams that are prefetched while a tile is computed, as many columns of each; at most as many as it has rows.
 template <class Raw>
-struct RowsAhead {
+struct StreamsAhead {
   const Raw* first;
-  int64_t count;
+  int64_t count, apart;  // apart: from one to the next
 };
 
 // Multiplies kS rows of weights with a group of kM rows of x: sums[s][m][lane], continued unless these are the first columns. Rows are
 // given by their distance: an array of addresses would be stored by vectors and read one by one at once, which waits for the stores.
 template <class Type, int kS, int kM>
 HWY_NOINLINE void multiply_tile(Type type, const typename Type::Raw* w, int64_t row_stride, const float* x,
-                                int64_t columns, bool first, RowsAhead<typename Type::Raw> ahead, int64_t ahead_stride,
-                                float* sums) {
+                                int64_t columns, bool first, StreamsAhead<typename Type::Raw> ahead, float* sums) {
   using Raw = typename Type::Raw;
   FloatVec acc[kS * kM];
   if (first) {
@@ -82,7 +82,7 @@ HWY_NOINLINE void multiply_tile(Type type, const typename Type::Raw* w, int64_t 
   for (int64_t k = 0; k < columns; k += kColumnUnit) {
     AA_UNROLL for (int s = 0; s < kS; ++s) {
       if (s >= ahead.count) break;
-      const char* bytes = reinterpret_cast<const char*>(ahead.first + s * ahead_stride);
+      const char* bytes = reinterpret_cast<const char*>(ahead.first + s * ahead.apart);
       AA_UNROLL for (size_t line = 0; line < kColumnUnit * sizeof(Raw); line += 64)
           __builtin_prefetch(bytes + line, 0, 2);
     }
@@ -110,13 +110,14 @@ HWY_NOINLINE void multiply_tile(Type type, const typename Type::Raw* w, int64_t 
 template <class Type>
 struct Tile {
   int64_t rows;  // of weights
-  void (*multiply)(Type, const typename Type::Raw*, int64_t, const float*, int64_t, bool, RowsAhead<typename Type::Raw>,
-                   int64_t, float*);
+  void (*multiply)(Type, const typename Type::Raw*, int64_t, const float*, int64_t, bool,
+                   StreamsAhead<typename Type::Raw>, float*);
 };
 // The tile for a group of so many rows of x.
 template <class Type>
 Tile<Type> tile_of(int64_t group) {
   switch (group) {
+    case 2: return {4, multiply_tile<Type, 4, 2>};
     case 3: return {3, multiply_tile<Type, 3, 3>};
     case 4: return {3, multiply_tile<Type, 3, 4>};
     case 5: return {2, multiply_tile<Type, 2, 5>};
@@ -124,68 +125,119 @@ Tile<Type> tile_of(int64_t group) {
   }
 }
 
-// out[m * out_stride + r] = row r of w times row m of x, r < rows. At least 4 rows of x, packed by pack_row_of_group(), so that no group
-// has fewer than three.
+// The streams for so many rows of x. With more of them x comes from the second-level cache less often, with fewer of them the memory is
+// read faster. The groups of up to eight rows have one kind of tile; of more rows they may have two.
 template <class Type>
-void multiply_by_tiles(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows, const float* x,
-                       int64_t x_stride, int64_t x_rows, int64_t columns, float* out, int64_t out_stride) {
+int64_t tile_streams(int64_t x_rows) {
+  constexpr int64_t kMostOfOneTile = 4, kMostOfTwoTiles = 8;
+  const int64_t of_tile = tile_of<Type>(TileGroups(x_rows).size(0)).rows;
+  return x_rows <= kMostOfOneTile ? of_tile : x_rows <= kMostOfTwoTiles ? 2 * of_tile : kMostTileStreams;
+}
+
+// Weights in `streams` streams of `rows` rows each, of which the first `present` exist: row r of stream s is row s * rows + r of w.
+template <class Type>
+struct TileWeights {
+  const typename Type::Raw* w;
+  int64_t row_stride, rows, streams, present, columns;
+};
+
+// The sums of row r of each stream: sums[group][stream][row of the group][lane].
+template <class Type>
+void multiply_row_of_streams(Type type, const TileWeights<Type>& weights, int64_t r, const TileGroups& groups,
+                             const float* x, int64_t x_stride, float* sums) {
   using Raw = typename Type::Raw;
+  const int64_t apart = weights.rows * weights.row_stride, columns = weights.columns;
+  const Raw* const row = weights.w + r * weights.row_stride;
+  int64_t begin = 0;
+  do {
+    int64_t n = std::min(kTileColumns, (columns - begin) / kColumnUnit * kColumnUnit), stride = apart;
+    const Raw* at = row + begin;
+    Raw last[kMostTileStreams][kColumnUnit];
+    if (columns - begin < kColumnUnit || weights.present < weights.streams) {
+      // Too few columns or rows for the tiles: copied and filled up with zeros.
+      n = columns > begin ? kColumnUnit : 0;
+      std::memset(last, 0, sizeof(last));
+      for (int64_t s = 0; s < weights.present; ++s) {
+        std::memcpy(last[s], at + s * apart, static_cast<size_t>(std::min(columns - begin, n)) * sizeof(Raw));
+      }
+      at = last[0];
+      stride = kColumnUnit;
+    }
+    // A stretch further, which may be in the next row.
+    const int64_t gap = begin + kTileColumns < columns ? 0 : weights.row_stride - columns;
+    const Raw* const ahead = row + begin + kTileColumns + gap;
+    int64_t fetched = 0;
+    for (int64_t group = 0; group < groups.count; ++group) {
+      const int64_t m = groups.begin(group), group_rows = groups.size(group);
+      const Tile<Type> tile = tile_of<Type>(group_rows);
+      for (int64_t s = 0; s < weights.streams; s += tile.rows) {
+        // As large a part of the streams as this tile and those before are of the work.
+        const int64_t work = group * weights.streams + s + tile.rows;
+        const int64_t fetch = std::min(work / groups.count - fetched, tile.rows);
+        tile.multiply(type, at + s * stride, stride, x + m * x_stride + begin * group_rows, n, begin == 0,
+                      {ahead + fetched * apart, fetch, apart}, sums + (m * weights.streams + s * group_rows) * kLanes);
+        fetched += fetch;
+      }
+    }
+    begin += n;
+  } while (begin < columns);
+}
+
+// out[m * out_stride + row of w] = that row times row m of x.
+template <class Type>
+void multiply_streams_by_tiles(Type type, const TileWeights<Type>& weights, const float* x, int64_t x_stride,
+                               int64_t x_rows, float* out, int64_t out_stride) {
+  constexpr int64_t kRowsSummed = 4;  // of a stream, by sum_four()
   const TileGroups groups(x_rows);
-  float* const sums = scratch<float>(Scratch::Row2, static_cast<size_t>(kTileRows * x_rows * kLanes));
-  for (int64_t r = 0; r < rows; r += kTileRows) {
-    // The last rows are a whole block, too, with some of the rows before.
-    const int64_t count = std::min<int64_t>(rows, kTileRows);
-    r = std::min(r, rows - count);
-    const int64_t following = std::clamp<int64_t>(rows - r - count, 0, kTileRows);
-    int64_t begin = 0;
-    do {
-      int64_t n = std::min(kTileColumns, (columns - begin) / kColumnUnit * kColumnUnit), stride = row_stride;
-      const Raw* at = w + r * row_stride + begin;
-      Raw last[kTileRows][kColumnUnit];
-      if (columns - begin < kColumnUnit || count < kTileRows) {
-        // Too few columns or rows for the tiles: copied and filled up with zeros.
-        n = columns > begin ? kColumnUnit : 0;
-        std::memset(last, 0, sizeof(last));
-        for (int64_t i = 0; i < count; ++i) {
-          std::memcpy(last[i], at + i * row_stride, static_cast<size_t>(std::min(columns - begin, n)) * sizeof(Raw));
-        }
-        at = last[0];
-        stride = kColumnUnit;
-      }
-      int64_t fetched = 0;
-      for (int64_t group = 0; group < groups.count; ++group) {
-        const int64_t m = groups.begin(group), group_rows = groups.size(group);
-        const Tile<Type> tile = tile_of<Type>(group_rows);
-        for (int64_t i = 0; i < kTileRows; i += tile.rows) {
-          // As large a part of the following rows of weights as this tile and those before are of the work.
-          const int64_t work = group * kTileRows + i + tile.rows, all_work = groups.count * kTileRows;
-          RowsAhead<Raw> ahead{w + (r + count + fetched) * row_stride + begin, 0};
-          while ((fetched + ahead.count) * all_work < following * work && ahead.count < tile.rows) ++ahead.count;
-          fetched += ahead.count;
-          tile.multiply(type, at + i * stride, stride, x + m * x_stride + begin * group_rows, n, begin == 0, ahead,
-                        row_stride, sums + (m * kTileRows + i * group_rows) * kLanes);
-        }
-      }
-      begin += n;
-    } while (begin < columns);
+  const int64_t of_row = weights.streams * x_rows * kLanes;
+  float* const sums = scratch<float>(Scratch::Row2, static_cast<size_t>(kRowsSummed * of_row));
+  for (int64_t k = 0; k < std::min(kTileColumns, weights.columns); k += kColumnUnit) {
+    for (int64_t s = 0; s < weights.present; ++s) {
+      __builtin_prefetch(weights.w + s * weights.rows * weights.row_stride + k, 0, 2);
+    }
+  }
+  for (int64_t r = 0; r < weights.rows; r += kRowsSummed) {
+    const int64_t count = std::min(weights.rows - r, kRowsSummed);
+    for (int64_t i = 0; i < count; ++i) {
+      multiply_row_of_streams(type, weights, r + i, groups, x, x_stride, sums + i * of_row);
+    }
     for (int64_t group = 0; group < groups.count; ++group) {
       const int64_t first = groups.begin(group), group_rows = groups.size(group);
-      for (int64_t m = 0; m < group_rows; ++m) {
-        const float* of_row = sums + (first * kTileRows + m) * kLanes;
-        float* const to = out + (first + m) * out_stride + r;
-        for (int64_t i = 0; i < count; i += 4, of_row += 4 * group_rows * kLanes) {
-          FloatVec four[4];
-          AA_UNROLL for (int j = 0; j < 4; ++j) four[j] = hn::LoadU(kFloats, of_row + j * group_rows * kLanes);
-          if (count - i >= 4) {
-            sum_four(four, to + i);
+      const float* at = sums + first * weights.streams * kLanes;
+      for (int64_t s = 0; s < weights.present; ++s) {
+        for (int64_t m = first; m < first + group_rows; ++m, at += kLanes) {
+          FloatVec four[kRowsSummed];
+          AA_UNROLL for (int64_t i = 0; i < kRowsSummed; ++i) {
+            four[i] = hn::LoadU(kFloats, at + std::min(i, count - 1) * of_row);
+          }
+          float* const to = out + m * out_stride + s * weights.rows + r;
+          if (count == kRowsSummed) {
+            sum_four(four, to);
           } else {
-            float results[4];
+            float results[kRowsSummed];
             sum_four(four, results);
-            std::copy_n(results, count - i, to + i);
+            std::copy_n(results, count, to);
           }
         }
       }
     }
+  }
+}
+
+// out[m * out_stride + r] = row r of w times row m of x, r < rows. At least two rows of x, packed by pack_row_of_group(), so that no group
+// has fewer.
+template <class Type>
+void multiply_by_tiles(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows, const float* x,
+                       int64_t x_stride, int64_t x_rows, int64_t columns, float* out, int64_t out_stride) {
+  const int64_t streams = tile_streams<Type>(x_rows), present = std::min(rows, streams);
+  for (int64_t done = 0; done < rows;) {
+    // An odd number, so that not all streams share few sets of the second-level cache.
+    const int64_t left = rows - done, of_stream = left < streams ? 1 : (left / streams - 1) | 1;
+    // The last rows are as many as there are streams, too, with some of the rows before.
+    done = std::min(done, rows - present);
+    multiply_streams_by_tiles<Type>(type, {w + done * row_stride, row_stride, of_stream, streams, present, columns}, x,
+                                    x_stride, x_rows, out + done, out_stride);
+    done += of_stream * present;
   }
 }
 

@@ -58,11 +58,12 @@ constexpr int64_t kFewestTiledRows = 2;
 constexpr bool by_tiles(int64_t rows, int64_t k) {
   return HWY_TARGET == HWY_AVX2 && rows >= kFewestTiledRows && k > kMostSummed;
 }
-// Most rows of x for which this is the fastest way; one lane at a time the other one is. On a Zen 3 the other one took 1.3 times as long as
-// tiles for 31 rows; without tiles 12 rows took less by this one and 16 took 1.3 times as long.
-constexpr int64_t most_rows(int64_t k) {
-  if (kLanes == 8) return by_tiles(kFewestTiledRows, k) ? 31 : 12;
-  return kLanes == 1 ? 6 : 31;
+// Most rows of x for which this is the fastest way; one lane at a time the other one is. On a Zen 3 the other one took 1.5 times as long as
+// tiles for 31 and 32 rows with rows of bf16 and 1.2 times for 48 and 64; of other weights no more than 31 rows were measured. Without tiles
+// 12 rows took less by this one and 16 took 1.3 times as long.
+inline int64_t most_rows(const Matmul& args) {
+  if (by_tiles(kFewestTiledRows, args.k)) return has_bf16_rows(args) ? 64 : 31;
+  return kLanes == 1 ? 6 : kLanes == 8 ? 12 : 31;
 }
 // The rows of weights that are best multiplied at once with so many rows of x.
 constexpr int64_t unit_of(const Matmul& args) {
@@ -590,7 +591,7 @@ void gemv_share(const Matmul& args, int index, int count, std::atomic<int64_t>& 
   }
 }
 
-int64_t gemv_row_limit(int64_t k) { return most_rows(k); }
+bool few_rows(const Matmul& args) { return args.m <= most_rows(args); }
 
 }  // namespace anyaccel::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
@@ -599,9 +600,9 @@ HWY_AFTER_NAMESPACE();
 namespace anyaccel::cpu {
 
 AA_CPU_EXPORT(gemv_share);
-AA_CPU_EXPORT(gemv_row_limit);
+AA_CPU_EXPORT(few_rows);
 
-int64_t gemv_max_rows(int64_t k) { return AA_CPU_DISPATCH(gemv_row_limit)(k); }
+bool are_few_rows(const Matmul& args) { return AA_CPU_DISPATCH(few_rows)(args); }
 
 void gemv(const Matmul& args) {
   std::atomic<int64_t> taken{0};

@@ -40,10 +40,12 @@ void run_by_row(const Matmul& args) {
 void multiply(const Matmul& args) {
   if (args.m == 0) return;
   const bool unit = args.m >= kFewestUnitRows && by_matrix_unit(args);
-  if (args.m <= gemv_max_rows(args.k) && !unit) {
-    gemv(args);
-  } else if (choose_onednn(args)) {
+  const bool few = !unit && are_few_rows(args);
+  // Few rows that oneDNN does not take are no choice, and not counted as one.
+  if ((!few || onednn_takes(args)) && choose_onednn(args)) {
     gemm_onednn(args);
+  } else if (few) {
+    gemv(args);
   } else if (unit) {
     gemm_amx(args);
   } else {

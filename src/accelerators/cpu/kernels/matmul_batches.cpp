@@ -65,7 +65,7 @@ void matmul(const aa_op_call& call) {
   parallel_for(batches, work / 8, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Matmul args = product(call, i, accumulate);
-      args.m <= gemv_max_rows(args.k) ? gemv(args) : gemm(args);
+      are_few_rows(args) ? gemv(args) : gemm(args);
     }
   });
 }

@@ -141,6 +141,8 @@ class Trial {
     const Clock::time_point start = Clock::now();
     if (onednn) {
       gemm_onednn(args_);
+    } else if (are_few_rows(args_)) {
+      gemv(args_);
     } else {
       gemm(args_);
     }

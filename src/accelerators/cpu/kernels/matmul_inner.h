@@ -9,8 +9,8 @@ namespace anyaccel::cpu {
 
 void multiply(const Matmul& args);
 
-// Most rows of x, of k elements, for which gemv() is faster than gemm() with the instruction set in use.
-int64_t gemv_max_rows(int64_t k);
+// Returns true if gemv() is faster than gemm() with the instruction set in use.
+bool are_few_rows(const Matmul& args);
 // Reads every weight once, straight from memory to registers: for few rows of x. More are right, too; the order of a row's
 // sums does not depend on their number.
 void gemv(const Matmul& args);

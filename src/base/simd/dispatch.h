@@ -36,7 +36,11 @@
 #if defined(HIGHWAY_HWY_DETECT_TARGETS_H_)
 #error "include base/simd/dispatch.h before the headers of Highway"
 #endif
+#if defined(AA_WITHOUT_AVX512)  // builds with a sanitizer for a machine that has none (src/CMakeLists.txt)
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_AVX3)
+#else
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#endif
 
 // Makes the versions of a function selectable, and selects the one for the instruction set in use. They take the place of
 // HWY_EXPORT and HWY_DYNAMIC_DISPATCH, which need Highway's shared library: that measures the resolution of the clock when
@@ -46,6 +50,10 @@
   constexpr decltype(&HWY_STATIC_DISPATCH(function)) function##_versions[4] = {                       \
       &HWY_STATIC_DISPATCH(function), &HWY_STATIC_DISPATCH(function), &HWY_STATIC_DISPATCH(function), \
       &HWY_STATIC_DISPATCH(function)}
+#elif defined(AA_WITHOUT_AVX512)
+#define AA_CPU_EXPORT(function)                                                 \
+  constexpr decltype(&HWY_STATIC_DISPATCH(function)) function##_versions[4] = { \
+      &HWY_STATIC_DISPATCH(function), &N_AVX2::function}
 #else
 #define AA_CPU_EXPORT(function)                                                \
   constexpr decltype(&HWY_STATIC_DISPATCH(function)) function##_versions[] = { \

@@ -1,5 +1,5 @@
 // What the processor that an op runs on is good at, beyond the instruction set that the op is compiled for: everything that is decided
-// when the library is loaded. ANYACCEL_CPU_ISA does not force these.
+// when the library is loaded, but for what a format's codes need (fp_codes_avx512.h). ANYACCEL_CPU_ISA does not force these.
 #pragma once
 
 #include "vector_base.h"

@@ -299,7 +299,7 @@ TEST_P(MatmulTest, LargerThanItsBlocks) {
 TEST_P(MatmulTest, FewRowsAreSeveralPasses) {
   for (const auto& [x, w] :
        {std::pair{DType::BF16, DType::BF16}, {DType::F32, DType::BF16}, {DType::F32, DType::F32}}) {
-    for (const int64_t m : {2, 3, 5, 7, 8, 13, 19, 31}) {
+    for (const int64_t m : {2, 3, 5, 7, 8, 13, 19, 31, 33, 64}) {
       check_linear({.m = m, .n = 22, .k = 2085, .x = x, .w = w});
       if (HasFatalFailure()) return;
     }

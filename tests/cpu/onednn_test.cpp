@@ -131,7 +131,7 @@ class OneDnnTest : public ::testing::Test {
     int64_t own, onednn, measurements;
     bool operator==(const Done&) const = default;
   };
-  Done large(int64_t m = 64) {
+  Done large(int64_t m = 72) {
     Random random(7);
     static const TestTensor w = TestTensor(DType::BF16, {1024, 1024}).fill_normal(random);
     TestTensor out(DType::F32, {m, 1024}), x(DType::BF16, {m, 1024});

@@ -19,6 +19,7 @@
 #include "anyaccel/llm/session.h"
 #include "anyaccel/llm/tokenizer.h"
 #include "base/block_format.h"
+#include "llm/checkpoint/gguf_file_writer.h"
 #include "llm/decoding.h"
 #include "llm/gguf_writer.h"
 #include "llm/model_fixtures.h"
@@ -312,7 +313,14 @@ TEST(Gguf, KeysThatNobodyReadsMayHaveAnyNumber) {
   const GgufHeader header = parse_header(writer.file());
   EXPECT_EQ(header.tensors.size(), 2u);
   expect_contains(checkpoint_error([&] { header.metadata.required_whole("llama.context_length", 1, 1 << 30); }),
-                  "llama.context_length");
+                  "\"llama.context_length\" is 18446744073709551615; expected");
+  EXPECT_THROW(header.metadata.required_whole("llama.context_length", INT64_MIN, INT64_MAX), CheckpointError);
+  // As quantizing copies it.
+  GgufKeys keys;
+  header.metadata.for_each([&](const std::string& key, const GgufValue& value) {
+    if (key == "general.source.hash") keys.add(key, value);
+  });
+  EXPECT_TRUE(keys.bytes().ends_with(std::string(8, '\xff')));
 }
 
 TEST(Gguf, LiesAreRefused) {

@@ -8,6 +8,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/process/processors.h"
+
 namespace anyaccel {
 
 // Runs `body` simultaneously on as many threads as there are cores, at most 16 and at most `work`, including the
@@ -16,7 +18,8 @@ namespace anyaccel {
 template <class Body>
 void on_all_cores(size_t work, const Body& body) {
   constexpr unsigned most_threads = 16;
-  const unsigned cores = std::clamp(std::thread::hardware_concurrency(), 1U, most_threads);
+  const unsigned cores = std::min(
+      static_cast<unsigned>(threads_within(count_cores(allowed_processors()), processor_quota())), most_threads);
   std::exception_ptr failure;
   std::mutex mutex;
   const auto guarded = [&] {

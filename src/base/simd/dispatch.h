@@ -51,9 +51,9 @@
       &HWY_STATIC_DISPATCH(function), &HWY_STATIC_DISPATCH(function), &HWY_STATIC_DISPATCH(function), \
       &HWY_STATIC_DISPATCH(function)}
 #elif defined(AA_WITHOUT_AVX512)
-#define AA_CPU_EXPORT(function)                                                 \
-  constexpr decltype(&HWY_STATIC_DISPATCH(function)) function##_versions[4] = { \
-      &HWY_STATIC_DISPATCH(function), &N_AVX2::function}
+#define AA_CPU_EXPORT(function)                                                                                \
+  constexpr decltype(&HWY_STATIC_DISPATCH(function)) function##_versions[4] = {&HWY_STATIC_DISPATCH(function), \
+                                                                               &N_AVX2::function}
 #else
 #define AA_CPU_EXPORT(function)                                                \
   constexpr decltype(&HWY_STATIC_DISPATCH(function)) function##_versions[] = { \

@@ -22,6 +22,7 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/comm/process_group.h"
 #include "anyaccel/error.h"
+#include "base/process/processors.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/rank_processes.h"
 
@@ -200,7 +201,7 @@ void measure_all(const Options& options, const std::vector<int>& cores, const Me
 void measure_this_job(const Options& options, std::vector<Result>& results) {
   const auto group = comm::init_process_group();
   Rank rank(group);
-  const std::vector<int> own = usable_cores();
+  const std::vector<int> own = allowed_processors();
   const Tensor first = Tensor::empty({1}, DType::I64, Device{});
   const Tensor all = Tensor::empty({group->size()}, DType::I64, Device{});
   *first.data_as<int64_t>() = own.empty() ? 0 : own.front();
@@ -243,7 +244,7 @@ void run_allreduce(const Options& options, std::vector<Result>& results) {
   }
   const char* size = std::getenv("WORLD_SIZE");
   if (size && std::atoi(size) > 1) return measure_this_job(options, results);
-  const std::vector<int> cores = usable_cores();
+  const std::vector<int> cores = allowed_processors();
   if (cores.size() < 2) {
     std::fprintf(stderr, "allreduce: two ranks of one core each need two cores; %zu may be used\n", cores.size());
     return;

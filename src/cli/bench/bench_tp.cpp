@@ -13,6 +13,7 @@
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/session.h"
 #include "base/process/process_memory.h"
+#include "base/process/processors.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/rank_processes.h"
 #include "cli/bench/temporary_model.h"
@@ -118,7 +119,7 @@ void run_tp(const Options& options, std::vector<Result>& results) {
     std::fprintf(stderr, "tp: measured on the CPU only, with a core for each rank\n");
     return;
   }
-  const std::vector<int> cores = usable_cores();
+  const std::vector<int> cores = allowed_processors();
   if (cores.size() < 2) {
     std::fprintf(stderr, "tp: two ranks of one core each need two cores; %zu may be used\n", cores.size());
     return;

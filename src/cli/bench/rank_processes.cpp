@@ -62,17 +62,6 @@ std::string read_line(int fd) {
 
 }  // namespace
 
-std::vector<int> usable_cores() {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  std::vector<int> cores;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return cores;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &set)) cores.push_back(core);
-  }
-  return cores;
-}
-
 RankProcesses::RankProcesses(const std::vector<std::vector<int>>& cores, const std::vector<std::string>& arguments) {
   const std::string size = std::to_string(cores.size());
   const std::string port = std::to_string(launcher::free_port());

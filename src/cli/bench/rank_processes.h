@@ -8,9 +8,6 @@
 
 namespace anyaccel::cli::bench {
 
-// Cores that this process may use, in increasing order.
-std::vector<int> usable_cores();
-
 class RankProcesses {
  public:
   // Starts this program with `arguments` once for each element of `cores`, which lists the cores of that rank, with the

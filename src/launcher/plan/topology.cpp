@@ -2,7 +2,6 @@
 #include "launcher/plan/topology.h"
 
 #include <hwloc.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -37,24 +36,6 @@ Topology load() {
                            " (HWLOC_XMLFILE and HWLOC_SYNTHETIC, where set, must describe a machine)");
   }
   return topology;
-}
-
-// Returns the affinity mask; the buffer grows until the kernel's mask fits.
-std::vector<int> own_affinity() {
-  std::vector<int> processors;
-  for (int size = 1024; size <= (1 << 20); size *= 2) {
-    cpu_set_t* set = CPU_ALLOC(static_cast<size_t>(size));
-    const size_t bytes = CPU_ALLOC_SIZE(static_cast<size_t>(size));
-    const bool read = sched_getaffinity(0, bytes, set) == 0;
-    if (read) {
-      for (int i = 0; i < size; ++i) {
-        if (CPU_ISSET_S(static_cast<size_t>(i), bytes, set)) processors.push_back(i);
-      }
-    }
-    CPU_FREE(set);
-    if (read) break;
-  }
-  return processors;
 }
 
 std::vector<int> members(hwloc_const_bitmap_t set) {
@@ -109,7 +90,7 @@ Machine read_machine() {
   machine.this_machine = hwloc_topology_is_thissystem(topology.get()) != 0;
   std::vector<int> usable = members(hwloc_topology_get_allowed_cpuset(topology.get()));
   usable = shared(usable, members(hwloc_topology_get_topology_cpuset(topology.get())));
-  if (machine.this_machine) usable = shared(usable, own_affinity());
+  if (machine.this_machine) usable = shared(usable, allowed_processors());
   machine.present = members(hwloc_topology_get_complete_cpuset(topology.get()));
   machine.processors = usable;
   if (usable.empty()) throw UnavailableError("hwloc finds no processor that this process may use");

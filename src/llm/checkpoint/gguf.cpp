@@ -154,8 +154,7 @@ int64_t whole_value(HeaderReader& reader, GgufType type, const std::string& what
     case U32: return reader.value<uint32_t>(what);
     case I32: return reader.value<int32_t>(what);
     case I64: return reader.value<int64_t>(what);
-    // All keys that are read have limits far below. Larger numbers are hashes and seeds in keys of other programs.
-    case U64: return static_cast<int64_t>(std::min(reader.value<uint64_t>(what), uint64_t{INT64_MAX}));
+    case U64: return static_cast<int64_t>(reader.value<uint64_t>(what));
     default: break;
   }
   const auto value = reader.value<uint8_t>(what);  // Bool

@@ -29,6 +29,7 @@ struct GgufValue {
   bool is_list = false;
   bool is_bool = false;
   GgufType type = GgufType::U8;  // of the elements; not List
+  // Those of type U64 as the same 64 bits. No key that is read may have a number beyond 63 bits; those of other programs do (hashes, seeds).
   std::variant<std::vector<int64_t>, std::vector<double>, std::vector<std::string>> elements;
 };
 

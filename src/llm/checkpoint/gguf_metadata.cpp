@@ -20,6 +20,9 @@ std::string describe(const GgufValue& value) {
   constexpr const char* kinds[] = {"whole numbers", "numbers", "texts"};
   const size_t kind = value.elements.index();
   if (value.is_list) return std::string("a list of ") + (value.is_bool ? "truth values" : kinds[kind]);
+  if (kind == 0 && value.type == GgufType::U64) {
+    return std::to_string(static_cast<uint64_t>(std::get<0>(value.elements)[0]));
+  }
   if (kind == 0) return std::to_string(std::get<0>(value.elements)[0]);
   if (kind == 1) return float_text(std::get<1>(value.elements)[0]);
   return quote_text(std::get<2>(value.elements)[0]);
@@ -56,7 +59,8 @@ std::optional<int64_t> GgufMetadata::whole(std::string_view key, int64_t least, 
   const GgufValue* value = single(key, "a whole number");
   if (value == nullptr) return std::nullopt;
   const auto* wholes = std::get_if<std::vector<int64_t>>(&value->elements);
-  if (wholes == nullptr || value->is_bool || wholes->front() < least || wholes->front() > most) {
+  const bool beyond = wholes != nullptr && value->type == GgufType::U64 && wholes->front() < 0;  // 63 bits
+  if (wholes == nullptr || value->is_bool || beyond || wholes->front() < least || wholes->front() > most) {
     error(key, "is " + describe(*value) + "; expected a whole number from " + std::to_string(least) + " to " +
                    std::to_string(most));
   }
@@ -148,7 +152,12 @@ std::vector<double> GgufMetadata::numbers(std::string_view key) const {
   if (value->is_list && !value->is_bool) {
     if (const auto* numbers = std::get_if<std::vector<double>>(&value->elements)) return *numbers;
     if (const auto* wholes = std::get_if<std::vector<int64_t>>(&value->elements)) {
-      return {wholes->begin(), wholes->end()};
+      std::vector<double> found;
+      for (const int64_t whole : *wholes) {
+        found.push_back(value->type == GgufType::U64 ? static_cast<double>(static_cast<uint64_t>(whole))
+                                                     : static_cast<double>(whole));
+      }
+      return found;
     }
   }
   error(key, "is " + describe(*value) + "; expected a list of numbers");

@@ -76,7 +76,10 @@ void AttentionPlan::add(const Span& span, int64_t head, bool fill) {
   const int64_t end = span.slots.end;
   const int64_t part = std::clamp((end - begin) * call_.k->shape[1] / kSplitTiles, kFewestSplitSlots, kMostSplitSlots);
   const int64_t splits = span.may_split ? (end - begin + part - 1) / part : 1;
-  const int64_t slots = attention_token_part((end - begin + splits - 1) / splits);
+  const int64_t fewest = (end - begin + splits - 1) / splits;
+  const bool by_token = !by_row_ && span.tokens == 1 && takes_attention_token(call_);
+  const int64_t slots =
+      by_token ? attention_token_part(fewest) : (fewest + kAttentionBlock - 1) / kAttentionBlock * kAttentionBlock;
   const int64_t room = span.tokens * call_.group * partial_row_floats(call_.head_size);
   int64_t parts = 0;
   float* partial = nullptr;

@@ -1,7 +1,7 @@
 // Products for few rows of x (decoding of one or some sequences): bound by how fast the weights come from memory, or by
 // multiply-adds from about six rows of x on.
 //
-// Each thread takes a contiguous span of the weights' rows, cuts it into eight (four for several rows of x, and with AVX2) and walks
+// Each thread takes a contiguous span of the weights' rows, cuts it into eight (four for several rows of x, and with AVX2; in tiles three to twelve) and walks
 // the parts side by side, so that as many sequential streams are in flight; lines are prefetched at two distances, into the
 // first and the second level cache, since Intel's own prefetchers alone reach three quarters of the bandwidth.
 // With four streams this reached 97 to 100% of the bandwidth of a loop that only read the same weights, in turns with it

@@ -46,6 +46,7 @@ double multiply_adds(const Matmul& args) {
 struct ProductClass {
   int8_t terms, m, n, k;  // m, n, k: logarithms of the largest power that is not larger
   bool gated;
+  bool few;  // gemv() is our own kernel
   int8_t isa;
   int16_t threads;
   bool operator==(const ProductClass&) const = default;
@@ -64,6 +65,7 @@ ProductClass class_of(const Matmul& args) {
           log2_of(columns, 2, 16),
           log2_of(args.k, 2, 16),
           args.gated,
+          are_few_rows(args),
           static_cast<int8_t>(isa()),
           static_cast<int16_t>(WorkerPool::instance().size())};
 }
@@ -76,7 +78,7 @@ std::string key_of(const ProductClass& c) {
   return processor + " | " + std::string(isa_name(static_cast<Isa>(c.isa))) + " | oneDNN " + onednn::library().version +
          " | " + std::to_string(c.threads) + " threads | m " + std::to_string(1 << c.m) + " n " +
          std::to_string(1 << c.n) + " k " + std::to_string(1 << c.k) + " terms " + std::to_string(c.terms) +
-         (c.gated ? " gated" : "");
+         (c.gated ? " gated" : "") + (c.few ? " few" : "");
 }
 
 // Choices of this process: a list that only grows (by the number of classes), read without a lock, so that a child

@@ -1,4 +1,5 @@
-// Chooses the implementation that multiplies many rows of x: our own (gemm.cpp) or oneDNN's (gemm_onednn.cpp).
+// Chooses the implementation that multiplies many rows of x: our own (gemm.cpp, or gemv.cpp for up to 64 rows with
+// AVX2) or oneDNN's (gemm_onednn.cpp).
 //
 // With AMX it is our own (gemm_amx.cpp). Otherwise no rule predicts it (it depends on the processor, the number of threads and
 // the shape), so the first large product of a class of shapes measures both and the answer is remembered: in the process, and
@@ -25,7 +26,7 @@ void set_matmul_mode(MatmulMode mode);
 // Throws InvalidArgument for any other text.
 MatmulMode parse_matmul_mode(const std::string& text);
 
-// Returns whether oneDNN should compute this product, which has more rows than gemv() takes. May open the library and
+// Returns whether oneDNN should compute this product, of so many rows that it may be faster than our own. May open the library and
 // measure, which takes about a tenth of a second, once for each class of shapes. Throws UnavailableError when oneDNN is
 // forced and absent.
 bool choose_onednn(const Matmul& args);

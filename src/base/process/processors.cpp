@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <set>
 
+#include "base/process/control_groups.h"
 #include "base/process/kernel_text.h"
 
 namespace anyaccel {

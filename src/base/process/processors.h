@@ -6,8 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/process/control_groups.h"
-
 namespace anyaccel {
 
 // The processors (hardware threads) that this thread may run on, ascending; processor 0 if the kernel does not tell.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "temporary_folder.h"
 #include "test_paths.h"
 
 namespace anyaccel::testing {
@@ -74,24 +75,14 @@ inline ReferenceModel load_reference_model(const std::string& name) {
   return model;
 }
 
-// A new empty directory that is deleted with its object.
+// A folder whose path is a text.
 class TemporaryDirectory {
  public:
-  TemporaryDirectory() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "anyaccel-test-XXXXXX").string();
-    if (mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("cannot make " + pattern);
-    path_ = pattern;
-  }
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_;
+  test::TemporaryFolder folder_;
+  std::string path_ = folder_.path().string();
 };
 
 }  // namespace anyaccel::testing

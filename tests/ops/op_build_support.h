@@ -1,5 +1,4 @@
-// Helpers that the tests of op builders share: scoped environment variables, builders made from
-// text.
+// Helpers that the tests of op builders share: scoped environment variables, and builders made from text.
 #pragma once
 
 #include <gtest/gtest.h>

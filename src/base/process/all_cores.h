@@ -1,4 +1,4 @@
-// Runs the same work on every core of the host.
+// Runs the same work on all cores that this process may use.
 #pragma once
 
 #include <algorithm>
@@ -12,12 +12,16 @@
 
 namespace anyaccel {
 
-// Runs `body` simultaneously on as many threads as there are cores, at most 16 and at most `work`, including the
-// calling thread. Each call of `body` takes pieces of the work until none is left. Blocks until all have returned;
+// Runs `body` simultaneously on as many threads as this process can compute with (processors.h), at most 16 and at most `work`,
+// including the calling thread. Each call of `body` takes pieces of the work until none is left. Blocks until all have returned;
 // rethrows the first exception.
 template <class Body>
 void on_all_cores(size_t work, const Body& body) {
   constexpr unsigned most_threads = 16;
+  if (work < 2) {  // counting cores reads a file for each processor
+    body();
+    return;
+  }
   const unsigned cores = std::min(
       static_cast<unsigned>(threads_within(count_cores(allowed_processors()), processor_quota())), most_threads);
   std::exception_ptr failure;

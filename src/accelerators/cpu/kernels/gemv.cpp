@@ -1,14 +1,14 @@
 // Products for few rows of x (decoding of one or some sequences): bound by how fast the weights come from memory, or by
 // multiply-adds from about six rows of x on.
 //
-// Each thread takes a contiguous span of the weights' rows, cuts it into eight (four for several rows of x, and with AVX2; in tiles three to twelve) and walks
-// the parts side by side, so that as many sequential streams are in flight; lines are prefetched at two distances, into the
-// first and the second level cache, since Intel's own prefetchers alone reach three quarters of the bandwidth.
+// Each thread takes a contiguous span of the weights' rows, cuts it into eight (four for several rows of x, and with AVX2; three to
+// twelve for tiles) and walks the parts side by side, so that as many sequential streams are in flight; lines are prefetched at two
+// distances, into the first and the second level cache, since Intel's own prefetchers alone reach three quarters of the bandwidth.
 // With four streams this reached 97 to 100% of the bandwidth of a loop that only read the same weights, in turns with it
 // (two cores of a Sapphire Rapids virtual machine).
 //
-// A pass multiplies one row of weights from each stream with up to six rows of x (three without AVX-512). More of them are several passes over a
-// stretch of the weights' columns, short enough to stay in the first level cache; what lies further ahead is then fetched
+// A pass multiplies one row of weights from each stream with up to six rows of x (three without AVX-512). More rows of x are several
+// passes over a stretch of the weights' columns, short enough to stay in the first level cache; what lies further ahead is then fetched
 // in every pass, so that memory is never idle. Sums of a row of x have one order, whatever the number of rows. With AVX2, which has half
 // of the registers, two or more rows are multiplied in tiles instead (gemv_tiles-inl.h), in the same order.
 //

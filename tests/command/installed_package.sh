@@ -1,4 +1,5 @@
 # The program of the README, one with the conformance suite, and examples/train build outside the tree against the installed package, and run.
+# The programs' CMakeLists.txt chooses no version of C++: anyaccel::anyaccel brings the one that its headers need.
 source=$2
 build=$3
 fail() { echo "FAILED: $1"; exit 1; }
@@ -10,7 +11,6 @@ sed -n '/^```cpp/,/^```/p' "$source/README.md" | sed '/^```/d' >"$work/main.cpp"
 cat >"$work/CMakeLists.txt" <<'C'
 cmake_minimum_required(VERSION 3.25)
 project(readme LANGUAGES CXX)
-set(CMAKE_CXX_STANDARD 20)
 find_package(anyaccel REQUIRED)
 add_executable(readme main.cpp)
 target_link_libraries(readme PRIVATE anyaccel::anyaccel)

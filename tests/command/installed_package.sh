@@ -1,4 +1,4 @@
-# The program of the README, one with the conformance suite, and examples/train build outside the tree against the installed package, and run.
+# The programs of the README and of docs/library.md, one with the conformance suite, and examples/train build outside the tree against the installed package, and run.
 # The programs' CMakeLists.txt chooses no version of C++: anyaccel::anyaccel brings the one that its headers need.
 source=$2
 build=$3
@@ -8,12 +8,16 @@ trap 'rm -rf "$work"' EXIT
 sh "$source/tools/install_build" "$build" "$work/prefix" >"$work/log" 2>&1 || fail "install: $(cat "$work/log")"
 sed -n '/^```cpp/,/^```/p' "$source/README.md" | sed '/^```/d' >"$work/main.cpp"
 [ -s "$work/main.cpp" ] || fail "there is no program in the README"
+sed -n '/^```cpp/,/^```/p' "$source/docs/library.md" | sed '/^```/d' >"$work/answer.cpp"
+[ -s "$work/answer.cpp" ] || fail "there is no program in docs/library.md"
 cat >"$work/CMakeLists.txt" <<'C'
 cmake_minimum_required(VERSION 3.25)
 project(readme LANGUAGES CXX)
 find_package(anyaccel REQUIRED)
 add_executable(readme main.cpp)
 target_link_libraries(readme PRIVATE anyaccel::anyaccel)
+add_executable(answer answer.cpp)
+target_link_libraries(answer PRIVATE anyaccel::anyaccel)
 add_executable(suite suite.cpp)
 target_link_libraries(suite PRIVATE anyaccel::conformance)
 C
@@ -29,6 +33,8 @@ cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX
 first=$("$work/prefix/bin/anyaccel" conformance --list | head -1)
 [ -n "$first" ] && [ "$("$work/build/suite")" = "$first" ] || fail "a program with the conformance suite: $("$work/build/suite" 2>&1)"
 "$work/build/readme" >"$work/log" 2>&1 || fail "running: $(cat "$work/log")"
+text=$(DS_ACCELERATOR=cpu "$work/build/answer" "$source/models/stories" "Once upon a time" 2>"$work/log") && [ -n "$text" ] ||
+  fail "docs/library.md: $(cat "$work/log")"
 cmake -S "$source/examples/train" -B "$work/train" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_FLAGS="$flags" \
   -DCMAKE_BUILD_TYPE=Debug >"$work/log" 2>&1 && cmake --build "$work/train" -j 2 >>"$work/log" 2>&1 ||
   fail "building examples/train: $(cat "$work/log")"

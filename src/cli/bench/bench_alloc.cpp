@@ -1,5 +1,6 @@
 // Implements bench alloc: measures a steady allocate and free pair of the caching allocator with 4096 live blocks of
-// 512 B to 64 MiB.
+// 512 B to 64 MiB. One pair of a hundred waits for the memory: the record of the block that it frees was last used thousands of pairs ago.
+// The 99th percentile is therefore compared with that of only reading such a record.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -75,8 +76,14 @@ void run_alloc(const Options& options, std::vector<Result>& results) {
   for (uint32_t& index : order) index = static_cast<uint32_t>(random() % live);
   for (size_t i = 0; i < pairs; ++i) sizes.push_back(next_size());
 
-  auto round = [&](std::vector<uint32_t>* taken) {
+  auto round = [&](std::vector<uint32_t>* taken, std::vector<uint32_t>* reads = nullptr) {
     for (size_t i = 0; i < pairs; ++i) {
+      if (reads) {
+        const uint64_t before = ticks();
+        static_cast<void>(*static_cast<const volatile char*>(blocks[order[i]]));
+        __builtin_ia32_lfence();  // waits for the read
+        (*reads)[i] = static_cast<uint32_t>(ticks() - before);
+      }
       const uint64_t begin = ticks();
       allocator.deallocate({nullptr, blocks[order[i]]}, 0, &stream);
       blocks[order[i]] = allocator.allocate(sizes[i], &stream).handle;
@@ -90,19 +97,23 @@ void run_alloc(const Options& options, std::vector<Result>& results) {
   const double nanoseconds = 1e9 * seconds_per_tick();
   std::vector<double> medians;
   std::vector<double> tails;
+  std::vector<double> read_tails;
   std::vector<uint32_t> taken(pairs);
+  auto at = [&](double share, uint64_t empty) {
+    return nanoseconds *
+           (static_cast<double>(taken[static_cast<size_t>(share * (pairs - 1))]) - static_cast<double>(empty));
+  };
   for (int run = 0; run < options.runs; ++run) {
     // The cost of reading the counter changes from second to second if a virtual machine's host emulates it.
     uint64_t empty = least_ticks();
     round(&taken);
     std::sort(taken.begin(), taken.end());
     empty = std::min({empty, least_ticks(), uint64_t{taken.front()}});
-    auto at = [&](double share) {
-      return nanoseconds *
-             (static_cast<double>(taken[static_cast<size_t>(share * (pairs - 1))]) - static_cast<double>(empty));
-    };
-    medians.push_back(at(0.5));
-    tails.push_back(at(0.99));
+    medians.push_back(at(0.5, empty));
+    tails.push_back(at(0.99, empty));
+    round(nullptr, &taken);
+    std::sort(taken.begin(), taken.end());
+    read_tails.push_back(at(0.99, taken.front()));  // the fastest one found the record in the nearest cache
   }
   const auto driver_calls = static_cast<double>(allocator.source_calls() - calls);
   for (void* block : blocks) allocator.deallocate({nullptr, block}, 0, &stream);
@@ -120,7 +131,11 @@ void run_alloc(const Options& options, std::vector<Result>& results) {
   Result pair{.name = "alloc.pair", .unit = "ns", .ceiling = cheapest, .ceiling_name = "malloc + free of one size"};
   summarize(pair, medians, true);
   results.push_back(pair);
-  Result tail{.name = "alloc.p99", .unit = "ns", .ceiling = cheapest, .ceiling_name = "malloc + free of one size"};
+  std::sort(read_tails.begin(), read_tails.end());
+  Result tail{.name = "alloc.p99",
+              .unit = "ns",
+              .ceiling = read_tails[read_tails.size() / 2],
+              .ceiling_name = "99th percentile of reading the record of the block that is freed"};
   summarize(tail, tails, true);
   results.push_back(tail);
   Result calls_result{.name = "alloc.driver_calls", .unit = "calls", .ceiling_name = "none in steady state"};

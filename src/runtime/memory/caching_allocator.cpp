@@ -30,9 +30,12 @@ CachingAllocator::Block* CachingAllocator::Impl::new_block() {
 
 void CachingAllocator::Impl::reserve_block() {
   if (unused_blocks) return;
-  constexpr size_t kSlab = 256;
-  slabs.push_back(std::make_unique<Block[]>(kSlab));
-  for (size_t i = kSlab; i-- > 0;) recycle(&slabs.back()[i]);
+  slabs.push_back(std::make_unique<AllocatorSlab>());
+  AllocatorSlab& slab = *slabs.back();
+  for (size_t i = AllocatorSlab::kBlocks; i-- > 0;) {
+    slab.blocks[i].row = &slab.rows[i];
+    recycle(&slab.blocks[i]);
+  }
 }
 
 void CachingAllocator::Impl::recycle(Block* block) noexcept {
@@ -50,11 +53,10 @@ CachingAllocator::Block* CachingAllocator::Impl::split(Block* block, size_t byte
   rest->small = block->small;
   rest->size_class = static_cast<uint16_t>(size_classes::class_of_block(rest->capacity, rest->small));
   rest->split = true;
-  rest->segment = block->segment;
-  rest->before = block;
-  rest->after = block->after;
-  if (rest->after) rest->after->before = rest;
-  block->after = rest;
+  rest->row->before = block;
+  rest->row->after = block->row->after;
+  if (rest->row->after) rest->row->after->row->before = rest;
+  block->row->after = rest;
   block->capacity = bytes;
   block->size_class = static_cast<uint16_t>(size_classes::class_of_block(bytes, block->small));
   block->split = true;

@@ -36,10 +36,15 @@ struct AllocatorSegment {
   AllocatorSegment* next;
 };
 
+// One cache line, so that as many as possible stay in the caches: a program frees in any order, and each free reads the block's.
 struct alignas(64) CachingAllocator::Block {
   enum class State : uint8_t { Free, Live, Pending, Leaving };
 
-  // The first cache line has everything that allocating and freeing touch.
+  struct Neighbours {  // in address order; null at the ends of a segment
+    Block* before;
+    Block* after;
+  };
+
   char* pointer;
   size_t capacity;
   size_t requested;
@@ -49,13 +54,17 @@ struct alignas(64) CachingAllocator::Block {
   uint16_t size_class;
   State state;
   bool small;
-  bool split;  // it has a neighbour
-  AllocatorSegment* segment;
-
-  Block* before;  // neighbours in address order
-  Block* after;
+  bool split;       // it has a neighbour
+  Neighbours* row;  // elsewhere, because only splitting and merging need them
 };
-static_assert(offsetof(CachingAllocator::Block, before) == 64);
+static_assert(sizeof(CachingAllocator::Block) == 64);
+
+struct AllocatorSlab {
+  static constexpr size_t kBlocks = 256;
+
+  std::array<CachingAllocator::Block, kBlocks> blocks;
+  std::array<CachingAllocator::Block::Neighbours, kBlocks> rows;
+};
 
 // The free blocks of one stream in one pool.
 struct AllocatorBin {
@@ -210,7 +219,7 @@ struct CachingAllocator::Impl {
   std::unordered_map<BinKey, std::unique_ptr<Bin>, BinKeyHash> bins;  // changed under both locks
   Segment* segments = nullptr;                                        // under `lock`
   std::vector<PendingFree> pending;                                   // under `lock`
-  std::vector<std::unique_ptr<Block[]>> slabs;                        // under `lock`
+  std::vector<std::unique_ptr<AllocatorSlab>> slabs;                  // under `lock`
   std::unordered_map<uint64_t, int64_t> pools;                        // owners of each; under `slow`
   uint64_t next_pool = 1;
 };

@@ -111,15 +111,15 @@ void CachingAllocator::Impl::merge(Bin& bin, bool small) noexcept {
     return block && block->state == Block::State::Free && block->bin == &bin;
   };
   for (Block* block = all; block; block = block->next) {
-    if (block->state != Block::State::Free || joins(block->before)) continue;
-    while (joins(block->after)) {
-      Block* absorbed = block->after;
+    if (block->state != Block::State::Free || joins(block->row->before)) continue;
+    while (joins(block->row->after)) {
+      Block* absorbed = block->row->after;
       absorbed->state = Block::State::Leaving;
       block->capacity += absorbed->capacity;
-      block->after = absorbed->after;
-      if (block->after) block->after->before = block;
+      block->row->after = absorbed->row->after;
+      if (block->row->after) block->row->after->row->before = block;
     }
-    block->split = block->before || block->after;
+    block->split = block->row->before || block->row->after;
     block->size_class = static_cast<uint16_t>(size_classes::class_of_block(block->capacity, small));
   }
   while (all) {
@@ -243,9 +243,8 @@ CachingAllocator::Block* CachingAllocator::Impl::add_segment(void* base, size_t 
     block->size_class = static_cast<uint16_t>(size_classes::class_of_block(bytes, small));
     block->split = false;
     block->state = Block::State::Leaving;
-    block->segment = segment.get();
-    block->before = nullptr;
-    block->after = nullptr;
+    block->row->before = nullptr;
+    block->row->after = nullptr;
     *segment = Segment{base, bytes, bin.pool, small, block, nullptr, segments};
     if (segments) segments->previous = segment.get();
     segments = segment.release();
@@ -369,9 +368,9 @@ void CachingAllocator::Impl::give_back_idle(uint64_t capturing_pool) {
     for (Segment* segment = segments; segment;) {
       Segment* next = segment->next;
       bool idle = segment->pool == 0;
-      for (const Block* b = segment->first; b && idle; b = b->after) idle = b->state == Block::State::Free;
+      for (const Block* b = segment->first; b && idle; b = b->row->after) idle = b->state == Block::State::Free;
       if (idle) {
-        for (Block* b = segment->first; b; b = b->after) {
+        for (Block* b = segment->first; b; b = b->row->after) {
           b->state = Block::State::Leaving;
           streams.emplace(b->bin->stream, b->bin->stream == nobody());
         }
@@ -395,7 +394,7 @@ void CachingAllocator::Impl::give_back_idle(uint64_t capturing_pool) {
     Segment* segment = leaving;
     leaving = segment->next;
     bool complete = true;
-    for (const Block* b = segment->first; b; b = b->after) complete = complete && streams.at(b->bin->stream);
+    for (const Block* b = segment->first; b; b = b->row->after) complete = complete && streams.at(b->bin->stream);
     if (complete) memory.free(segment->base, segment->bytes);
     std::lock_guard guard(lock);
     if (!complete) {  // a failed or capturing stream: keep it
@@ -403,7 +402,7 @@ void CachingAllocator::Impl::give_back_idle(uint64_t capturing_pool) {
       segment->next = segments;
       if (segments) segments->previous = segment;
       segments = segment;
-      for (Block* b = segment->first; b; b = b->after) push(b);
+      for (Block* b = segment->first; b; b = b->row->after) push(b);
       continue;
     }
     for (const size_t i : {static_cast<size_t>(segment->small), size_t{2}}) {
@@ -413,7 +412,7 @@ void CachingAllocator::Impl::give_back_idle(uint64_t capturing_pool) {
     ++statistics.source_calls;
     ++statistics.source_frees;
     for (Block* b = segment->first; b;) {
-      Block* after = b->after;
+      Block* after = b->row->after;
       recycle(b);
       b = after;
     }
@@ -429,7 +428,7 @@ void CachingAllocator::Impl::move_bin(Bin& from, Bin& to) noexcept {
   Block* free_blocks = detach(from, 0, size_classes::kCount);
   for (Segment* segment = segments; segment; segment = segment->next) {
     if (segment->pool == from.pool) segment->pool = to.pool;
-    for (Block* b = segment->first; b; b = b->after) {
+    for (Block* b = segment->first; b; b = b->row->after) {
       if (b->bin == &from) b->bin = &to;
     }
   }
@@ -468,7 +467,7 @@ void CachingAllocator::Impl::forget_stream(const void* stream) noexcept {
     std::lock_guard guard(lock);
     for (PendingFree& entry : pending) std::erase(entry.unrecorded, stream);
     for (Segment* segment = segments; segment; segment = segment->next) {
-      for (Block* b = segment->first; b; b = b->after) {
+      for (Block* b = segment->first; b; b = b->row->after) {
         if (b->users) std::erase(*b->users, stream);
       }
     }

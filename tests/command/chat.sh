@@ -47,6 +47,10 @@ if [ -f "$folder/open.json" ]; then
   cmp -s "$folder/again" "$folder/answer" || fail "a cached turn differs from the same one read anew"
 fi
 
+# A name without a folder is a file of the current one.
+(cd "$folder" && printf 'Once upon a time\n/save here.json\n/load here.json\n' | chat >/dev/null 2>"$folder/notes") && [ -s "$folder/here.json" ] ||
+  fail "/save with a name alone: $(cat "$folder/notes")"
+
 # The tokens of the first turn are not read again: the second turn reads the message only.
 printf 'Once upon a time there was a little girl who had a very big garden\nAnd\n' |
   "$anyaccel" chat --model "$model" --greedy --max-new-tokens 4 --dtype fp32 2>"$folder/notes" >/dev/null || fail "two turns failed"

@@ -59,7 +59,8 @@ TemporaryFolder::~TemporaryFolder() {
 
 std::string replace_file(const fs::path& path, std::string_view text, unsigned mode) {
   std::error_code error;
-  fs::create_directories(path.parent_path(), error);
+  // A file of the current folder has no parent path, and an empty one is an error.
+  if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   if (error) return error.message();
   // mkstemp() is not used, because the file's permissions must follow the umask.
   const auto now = std::chrono::steady_clock::now().time_since_epoch().count();

@@ -2,7 +2,7 @@
 # built from one component:
 #   runtime  libanyaccel      the files that the library reads at run time
 #   dev      libanyaccel-dev  the archive, the headers, and what find_package(anyaccel) and pkg-config read
-#   tools    anyaccel-tools   the command, anyaccel-checks, completions and the bundled model
+#   tools    anyaccel-tools   the command, anyaccel-checks, completions, the pages and the bundled model
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME dev)
@@ -58,6 +58,11 @@ install(FILES ${PROJECT_SOURCE_DIR}/completions/_anyaccel DESTINATION ${CMAKE_IN
   COMPONENT tools)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/stories DESTINATION ${CMAKE_INSTALL_DATADIR}/anyaccel/models COMPONENT tools
   PATTERN "*.py" EXCLUDE)
+# The pages, which the command's help and its messages name.
+install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/anyaccel-tools
+  COMPONENT tools)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/anyaccel-tools COMPONENT tools
+  PATTERN Doxyfile EXCLUDE)
 foreach(package runtime:libanyaccel dev:libanyaccel-dev tools:anyaccel-tools)
   string(REGEX MATCH "(.*):(.*)" package ${package})
   install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${CMAKE_MATCH_2} RENAME copyright

@@ -6,6 +6,12 @@ fail() { echo "FAILED: $1"; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 sh "$source/tools/install_build" "$build" "$work/prefix" >"$work/log" 2>&1 || fail "install: $(cat "$work/log")"
+# The pages that the command's help names are there.
+for command in generate chat quantize perplexity embed tokenize launch; do
+  for page in $("$work/prefix/bin/anyaccel" $command --help | grep -oE 'docs/[a-z_]+\.md' | sort -u); do
+    [ -f "$work/prefix/share/doc/anyaccel-tools/$page" ] || fail "$command --help names $page, which is not installed"
+  done
+done
 sed -n '/^```cpp/,/^```/p' "$source/README.md" | sed '/^```/d' >"$work/main.cpp"
 [ -s "$work/main.cpp" ] || fail "there is no program in the README"
 sed -n '/^```cpp/,/^```/p' "$source/docs/library.md" | sed '/^```/d' >"$work/answer.cpp"

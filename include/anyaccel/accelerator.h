@@ -35,7 +35,6 @@
 #include "anyaccel/device.h"
 #include "anyaccel/dtype.h"
 #include "anyaccel/generator.h"
-#include "anyaccel/package_path.h"
 #include "anyaccel/stream.h"
 #include "anyaccel/tensor.h"
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "anyaccel/package_path.h"
+
 namespace anyaccel {
 
 class Accelerator;

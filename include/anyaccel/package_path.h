@@ -2,7 +2,8 @@
 //
 // The library reads files of its package at run time: sources of ops, headers, plugins. It finds them relative to the
 // running program if that is installed in the package, else relative to the path of this header, which is compiled into
-// the program. anyaccel/accelerator.h includes this header; programs need not call anything.
+// the program. anyaccel/device.h, and with it every header through which a program uses an accelerator, includes this one;
+// programs need not call anything.
 #pragma once
 
 #ifndef ANYACCEL_BUILDS_THE_LIBRARY

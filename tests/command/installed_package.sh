@@ -41,6 +41,9 @@ first=$("$work/prefix/bin/anyaccel" conformance --list | head -1)
 "$work/build/readme" >"$work/log" 2>&1 || fail "running: $(cat "$work/log")"
 text=$(DS_ACCELERATOR=cpu "$work/build/answer" "$source/models/stories" "Once upon a time" 2>"$work/log") && [ -n "$text" ] ||
   fail "docs/library.md: $(cat "$work/log")"
+# It includes no anyaccel/accelerator.h and lies outside the package, and still finds the package's files.
+DS_ACCELERATOR=none "$work/build/answer" "$source/models/stories" x 2>&1 | grep -q "$work/prefix/lib/anyaccel/plugins" ||
+  fail "a program outside the package looks elsewhere: $(DS_ACCELERATOR=none "$work/build/answer" "$source/models/stories" x 2>&1)"
 cmake -S "$source/examples/train" -B "$work/train" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_FLAGS="$flags" \
   -DCMAKE_BUILD_TYPE=Debug >"$work/log" 2>&1 && cmake --build "$work/train" -j 2 >>"$work/log" 2>&1 ||
   fail "building examples/train: $(cat "$work/log")"

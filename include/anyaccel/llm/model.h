@@ -1,4 +1,4 @@
-// Holds the weights of a decoder model (Llama, Mistral, Qwen2, Qwen3) on the accelerator's device.
+// Holds the weights of a decoder model (of a family that docs/models.md lists) on the accelerator's device.
 //
 // A Model is loaded once, never changes, and may be used by any number of sessions and threads at once. It only holds
 // weights; anyaccel/llm/session.h runs it. Several threads may load models at once.

@@ -55,8 +55,8 @@ struct GenerateOptions {
   std::vector<std::string> stop;
   // Continue past end-of-sequence tokens.
   bool ignore_eos = false;
-  // Maximum number of tokens of prompt and answer together; sets the size of the key/value cache. 0: as many as the
-  // prompts and max_new_tokens need, but at most the context that the model was trained for (config.json's
+  // Maximum number of tokens of prompt and answer together. The key/value cache has room for the longest prompt and
+  // max_new_tokens, but for no more than this. 0: the context that the model was trained for (config.json's
   // max_position_embeddings, times the factor of "dynamic" rope scaling). A larger number is allowed, though models
   // rarely produce sensible text there.
   int64_t context = 0;
@@ -168,8 +168,9 @@ struct VocabularyTries;
 
 class TextGenerator {
  public:
-  // Loads model, tokenizer and generation_config.json from a Hugging Face directory. Throws as Model::load does, and
-  // CheckpointError for the tokenizer, also for one with tokens beyond the model's vocabulary.
+  // Loads model, tokenizer and generation_config.json from a Hugging Face directory, or model and tokenizer from a GGUF
+  // file (its name ends in .gguf). Throws as Model::load does, and CheckpointError for the tokenizer, also for one with
+  // tokens beyond the model's vocabulary.
   static TextGenerator load(const std::string& directory, const LoadOptions& options = {});
   // `tokenizer` may be null: then only generate_ids() works, and texts stay empty.
   TextGenerator(std::shared_ptr<const Model> model, std::shared_ptr<const Tokenizer> tokenizer,

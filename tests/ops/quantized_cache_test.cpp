@@ -94,6 +94,47 @@ TEST(QuantizedCache, NewTokens) {
   });
 }
 
+// One token, so that its own kernels are used, over numbers of slots around those of their blocks (3, 8, 24, 96 and parts of a context)
+// and every number of query heads, with NaN behind what it sees and in a slot that it sees.
+TEST(QuantizedCache, ATokenOverBlocksOfSlots) {
+  for_each_seed([](Random& random) {
+    for (int i = 0; i < 60; ++i) {
+      const int64_t kv_heads = random.integer(1, 2), group = 1 + i % 12;
+      const int64_t size = random.pick<int64_t>({32, 64, 96, 128, 160, 256});
+      const int64_t seen = random.pick<int64_t>({1, 2, 7, 22, 23, 24, 25, 47, 95, 96, 97, 119, 193, 500, 801});
+      const int64_t slots = seen + random.integer(0, 30);
+      const auto window = random.chance(0.3) ? static_cast<int32_t>(random.integer(1, 300)) : 0;
+      // A NaN among keys or values that are seen makes results NaN, whatever its place in a block.
+      const int64_t nan_at = random.chance(0.2) ? random.integer(0, seen - 1) : -1;
+      const auto not_seen = [&](int64_t row) {
+        const int64_t slot = row % slots;
+        return slot >= seen || slot == nan_at || (window > 0 && slot < seen - window);
+      };
+      OpCase c =
+          attention_case(random, 1, kv_heads * group, kv_heads, size, 1, slots,
+                         params_of(size, kFormats[i / 12 % 2], window, random.chance(0.2) ? 5.0f : 0.0f), not_seen);
+      c.tensors[5].fill([&](int64_t) { return static_cast<double>(seen - 1); });
+      SCOPED_TRACE(c.text() + " seen " + std::to_string(seen) + ", window " + std::to_string(window) + ", NaN at " +
+                   std::to_string(nan_at));
+      compare(c, kTolerance);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  });
+}
+
+// A NaN of fp8, of either sign, anywhere in a block of keys or values: keys make all results NaN, values those of their element.
+TEST(QuantizedCache, ATokenFindsEveryNaN) {
+  Random random(6);
+  for (int i = 0; i < 40; ++i) {
+    constexpr int64_t slots = 110, size = 64;
+    OpCase c = attention_case(random, 1, 4, 1, size, 1, slots, params_of(size, AA_CACHE_F8_E4M3));
+    c.tensors[5].fill([](int64_t) { return static_cast<double>(slots - 1); });
+    c.tensors[2 + static_cast<size_t>(i % 2)].set(random.integer(0, slots * size - 1),
+                                                  int64_t{i % 4 < 2 ? 0x7f : 0xff});
+    compare(c, kTolerance);
+  }
+}
+
 TEST(QuantizedCache, Prompts) {
   for_each_seed([](Random& random) {
     for (int i = 0; i < 12; ++i) {

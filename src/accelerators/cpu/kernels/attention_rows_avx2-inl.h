@@ -38,6 +38,8 @@ struct BlockRows {
 
   // Fetches what has the place of an address in a row, in the rows that are read next.
   HWY_INLINE void prefetch(const char* at) const { __builtin_prefetch(next + (at - first), 0, 2); }
+  // The same into the first-level cache, where blocks of bytes have room.
+  HWY_INLINE void prefetch_near(const char* at) const { __builtin_prefetch(next + (at - first), 0, 3); }
 };
 
 // Fetches, for elements d to d + kPair of a row of keys, those of a row of values.
@@ -76,17 +78,26 @@ class BlockWalk {
 // Fetches one of the next rows before each `walks` slots, so that all of them are fetched by the last walk.
 class SlotWalk {
  public:
-  SlotWalk(const BlockRows& values, int64_t row_bytes, int64_t walks)
-      : values_(values), at_(values.next), left_(values.next_slots), bytes_(row_bytes), slots_a_row_(walks) {}
+  enum Into { kFar, kNear };  // the second-level cache, or the first
+
+  SlotWalk(const BlockRows& values, int64_t row_bytes, int64_t walks, Into into = kFar)
+      : values_(values),
+        at_(values.next),
+        left_(values.next_slots),
+        bytes_(row_bytes),
+        slots_a_row_(walks),
+        into_(into) {}
 
   template <class Function>
   HWY_INLINE void for_each_row(Function function) {
-    const char* row = values_.first;
+    for_each_row(values_.first, values_.stride, function);
+  }
+  // The same with other rows in place of these.
+  template <class Function>
+  HWY_INLINE void for_each_row(const char* row, int64_t stride, Function function) {
     for (int64_t j = 0; j < values_.slots;) {
       fetch();
-      for (const int64_t end = std::min(j + slots_a_row_, values_.slots); j < end; ++j, row += values_.stride) {
-        function(j, row);
-      }
+      for (const int64_t end = std::min(j + slots_a_row_, values_.slots); j < end; ++j, row += stride) function(j, row);
     }
   }
   template <class Type>
@@ -95,7 +106,11 @@ class SlotWalk {
  private:
   HWY_INLINE void fetch() {
     if (left_ == 0) return;
-    for (int64_t i = 0; i < bytes_; i += 64) __builtin_prefetch(at_ + i, 0, 2);
+    if (into_ == kNear) {
+      for (int64_t i = 0; i < bytes_; i += 64) __builtin_prefetch(at_ + i, 0, 3);
+    } else {
+      for (int64_t i = 0; i < bytes_; i += 64) __builtin_prefetch(at_ + i, 0, 2);
+    }
     at_ += values_.stride;
     --left_;
   }
@@ -103,6 +118,7 @@ class SlotWalk {
   const BlockRows& values_;
   const char* at_;
   int64_t left_, bytes_, slots_a_row_;
+  Into into_;
 };
 
 #endif

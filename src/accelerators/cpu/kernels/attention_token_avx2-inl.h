@@ -1,8 +1,9 @@
-// The products of attention of one token with AVX2: those of attention_wide-inl.h, but scores of four heads by attention_twelve-inl.h, and
-// weights of eight heads at once. Defines TokenProducts, see attention_token.cpp. Empty for other instruction sets.
+// The products of attention of one token with AVX2: those of attention_wide-inl.h, but scores of four heads by attention_twelve-inl.h,
+// those over bytes by attention_bytes_avx2-inl.h, and weights of eight heads at once. Defines TokenProducts, see attention_token.cpp. Empty for other instruction sets.
 #include <algorithm>
 #include <type_traits>
 
+#include "accelerators/cpu/kernels/attention_bytes_avx2-inl.h"
 #include "accelerators/cpu/kernels/attention_rows-inl.h"
 #include "accelerators/cpu/kernels/attention_softmax-inl.h"
 #include "accelerators/cpu/kernels/attention_token_state-inl.h"
@@ -23,29 +24,22 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX2
 
-// The types whose vectors are widened one by one, as add_twelve() takes them: halves of a pair of E4m3Type share too much.
-template <class Type>
-constexpr bool kByTwelve = !std::is_same_v<Type, E4m3Type>;
-
 // Elements d to d + kLanes of the order of load_pair.
 template <class Type>
 HWY_INLINE FloatVec load_vector(Type type, const char* row, int64_t d) {
   const auto* pair = reinterpret_cast<const typename Type::Raw*>(row) + d / kPair * kPair;
   return d % kPair == 0 ? load_first(type, pair) : load_second(type, pair);
 }
-HWY_INLINE FloatVec load_vector(BlockType, const char* row, int64_t d) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(row);
-  const auto values = hn::LoadU(kBytes, reinterpret_cast<const int8_t*>(value_at(bytes, d)));
-  const auto scale = hn::Set(kFloats, block_scale(bytes + d / kBlockValues * kBlockBytes));
-  return hn::Mul(hn::ConvertTo(kFloats, hn::PromoteTo(kInts, values)), scale);
-}
 
 // As score_rows() for kTwelveRows rows of queries from pack_queries(). May write kTwelveSlots floats behind the scores of a row.
+// `spare`: 2 * size floats for rows of fp8.
 template <class Type>
 HWY_NOINLINE void score_by_twelve(const BlockRows& keys, const float* HWY_RESTRICT q, int64_t size, float factor,
-                                  float* HWY_RESTRICT scores) {
+                                  [[maybe_unused]] float* spare, float* HWY_RESTRICT scores) {
   static_assert(kSlots % kTwelveSlots == 0 && kSlots + kTwelveSlots <= kScoreStride);
+  constexpr bool kFp8 = std::is_same_v<Type, E4m3Type>;
   constexpr int64_t kStep = 2 * kPair;  // a line of bf16
+  static_assert(kStep == kWidened);
   // Rows without gaps are fetched in the order of their addresses, which the processor's own prefetchers follow.
   const int64_t step_bytes = row_offset(Type(), kStep);
   const bool dense = keys.stride == row_offset(Type(), size);
@@ -53,20 +47,36 @@ HWY_NOINLINE void score_by_twelve(const BlockRows& keys, const float* HWY_RESTRI
   for (int64_t j = 0; j < keys.slots; j += kTwelveSlots) {
     const char* slot[kTwelveSlots];
     AA_UNROLL for (int s = 0; s < kTwelveSlots; ++s) slot[s] = keys.row(std::min(j + s, keys.slots - 1));
+    if constexpr (kFp8) {
+      auto* halves = reinterpret_cast<uint16_t*>(spare);
+      const int64_t rows = std::min<int64_t>(kTwelveSlots, keys.slots - j);
+      widen_rows(slot[0], keys.stride, rows, size, halves);
+      AA_UNROLL for (int64_t s = 0; s < kTwelveSlots; ++s) {
+        slot[s] = reinterpret_cast<const char*>(halves + std::min(s, rows - 1) * size);
+      }
+    }
     FloatVec sums[12];
     AA_UNROLL for (FloatVec& sum : sums) sum = hn::Zero(kFloats);
     const float* query = q;
     const char* next = keys.row(j);
     for (int64_t step = 0; step < size; step += kStep) {
       AA_UNROLL for (int s = 0; s < kTwelveSlots; ++s) {
-        keys.prefetch(next + s * between);
+        if constexpr (kFp8) {
+          keys.prefetch_near(next + s * between);
+        } else {
+          keys.prefetch(next + s * between);
+        }
         if constexpr (std::is_same_v<Type, F32Type>) keys.prefetch(next + s * between + 64);
       }
       next += dense ? kTwelveSlots * step_bytes : step_bytes;
       AA_UNROLL for (int64_t d = 0; d < kStep; d += kLanes, query += kTwelveRows * kLanes) {
         FloatVec key[kTwelveSlots];
         AA_UNROLL for (int s = 0; s < kTwelveSlots; ++s) {
-          key[s] = load_vector(Type(), slot[s] + row_offset(Type(), step), d);
+          if constexpr (kFp8) {
+            key[s] = load_halves(reinterpret_cast<const uint16_t*>(slot[s]) + step, d);
+          } else {
+            key[s] = load_vector(Type(), slot[s] + row_offset(Type(), step), d);
+          }
         }
         add_twelve(key, query, sums);
       }
@@ -82,7 +92,12 @@ class TokenProducts {
   void prepare() {
     order_queries(s_);
     for (int64_t m = 0; m + kTwelveRows <= s_.rows; m += kTwelveRows) {
-      pack_queries(s_.q + m * s_.size, s_.size, s_.spread + m * s_.size);
+      float* to = s_.spread + m * s_.size;
+      if (static_cast<DType>(s_.call.k->dtype) == DType::U8) {
+        pack_block_queries(s_.q + m * s_.size, s_.size, to);
+      } else {
+        pack_queries(s_.q + m * s_.size, s_.size, to);
+      }
     }
   }
 
@@ -90,11 +105,17 @@ class TokenProducts {
     score_groups(s_, [&](auto type, auto rows, int64_t m, float factor) HWY_ATTR {
       using Type = decltype(type);
       float* scores = s_.scores + m * kScoreStride;
-      if constexpr (rows() == kTwelveRows && kByTwelve<Type>) {
-        score_by_twelve<Type>(keys, s_.spread + m * s_.size, s_.size, factor, scores);
-      } else {
-        score_rows<WideKeys<Type>, rows()>(keys, s_.q + m * s_.size, s_.size, factor, scores);
+      const float* spread = s_.spread + m * s_.size;
+      if constexpr (rows() == kTwelveRows && std::is_same_v<Type, BlockType>) {
+        if (keys.slots >= kSlotsAtOnce) {
+          if (m == 0) score_int8(keys, spread, s_.rows / kTwelveRows * kTwelveRows, s_.size, factor, scores);
+          return;
+        }
+      } else if constexpr (rows() == kTwelveRows) {
+        float* spare = s_.unit_sums;  // no matrix unit needs it here
+        return score_by_twelve<Type>(keys, spread, s_.size, factor, spare, scores);
       }
+      score_rows<WideKeys<Type>, rows()>(keys, s_.q + m * s_.size, s_.size, factor, scores);
     });
   }
 
@@ -106,7 +127,15 @@ class TokenProducts {
                });
   }
 
-  void sum(const BlockRows& values) { sum_groups(s_, values); }
+  void sum(const BlockRows& values) {
+    const auto dtype = static_cast<DType>(s_.call.v->dtype);
+    const auto by_four = dtype == DType::U8 ? sum_int8 : dtype == DType::F8E4M3 ? sum_fp8 : nullptr;
+    int64_t m = 0;
+    for (; by_four != nullptr && m + kTwelveRows <= s_.rows; m += kTwelveRows) {
+      by_four(values, s_.scores + m * kScoreStride, s_.correction + m, s_.sums + m * s_.size, s_.size);
+    }
+    sum_groups(s_, values, m);
+  }
 
   void finish() { finish_sums(s_); }
 

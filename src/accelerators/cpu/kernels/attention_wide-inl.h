@@ -112,8 +112,8 @@ HWY_NOINLINE void score_rows(const BlockRows& keys, const float* HWY_RESTRICT q,
 }
 
 // sums[m] = sums[m] * correction[m] + sum over slots of weights[m][j] * value j, for kPairs * kPair elements from d on.
-template <class Type, int kRows, int kPairs>
-HWY_INLINE void sum_columns(SlotWalk& walk, int64_t d, const float* HWY_RESTRICT weights,
+template <class Type, int kRows, int kPairs, class Walk>
+HWY_INLINE void sum_columns(Walk& walk, int64_t d, const float* HWY_RESTRICT weights,
                             const float* HWY_RESTRICT correction, float* HWY_RESTRICT sums, int64_t size) {
   FloatVec sum[kRows][2 * kPairs];
   AA_UNROLL for (int m = 0; m < kRows; ++m) {
@@ -179,9 +179,10 @@ HWY_INLINE void score_groups(const TokenState& s, Score score) {
   });
 }
 
-HWY_INLINE void sum_groups(const TokenState& s, BlockRows values) {
+// Adds up values for rows from `first` on.
+HWY_INLINE void sum_groups(const TokenState& s, BlockRows values, int64_t first = 0) {
   with_type(static_cast<DType>(s.call.v->dtype), [&](auto type) HWY_ATTR {
-    for (int64_t m = 0; m < s.rows;) {
+    for (int64_t m = first; m < s.rows;) {
       m += with_rows(s.rows - m, [&](auto rows) HWY_ATTR {
         sum_rows<decltype(type), rows()>(values, s.scores + m * kScoreStride, s.correction + m, s.sums + m * s.size,
                                          s.size);

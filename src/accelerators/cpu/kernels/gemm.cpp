@@ -29,6 +29,7 @@
 // After highway.h
 #include "accelerators/cpu/kernels/activation-inl.h"
 #include "accelerators/cpu/kernels/bf16_dots-inl.h"
+#include "accelerators/cpu/kernels/gemm_tile-inl.h"
 #include "accelerators/cpu/kernels/matmul_finish-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 
@@ -263,6 +264,15 @@ HWY_INLINE FloatVec add_words(FloatVec a, FloatVec b, FloatVec sum) {
 template <bool kPairs, int kRows, int kV>
 void multiply_tile(const float* HWY_RESTRICT w, const float* HWY_RESTRICT x, int64_t depth, bool first,
                    float* HWY_RESTRICT tile, const Ahead& ahead) {
+#if HWY_TARGET == HWY_AVX2
+  if constexpr (kRows == kTileRows && kV == kTileVectors) {
+    constexpr int64_t kSteps = kDepth<kPairs> / kTileStep, kOfRow = kSteps / kRows;
+    const char* lines[kSteps];
+    for (int64_t i = 0; i < kSteps; ++i) lines[i] = ahead.at[i / kOfRow] + i % kOfRow * (ahead.bytes / kOfRow);
+    alignas(32) static constexpr float nothing[kRows * kV * kLanes] = {};
+    return multiply_twelve<kStride<kPairs>>(w, x, depth, first ? nothing : tile, tile, lines);
+  }
+#endif
   FloatVec acc[kRows * kV];
   if (first) {
     AA_UNROLL for (int i = 0; i < kRows * kV; ++i) acc[i] = hn::Zero(kFloats);

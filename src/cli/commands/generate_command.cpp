@@ -107,7 +107,7 @@ void add_options(CommandLine& line, Arguments& arguments) {
                       "Answer with the adapter of this name; several are one for each prompt");
   line.add_option(
           "--draft", arguments.draft,
-          "Directory of a small model with the same tokens, which puts tokens forward: the same text, faster; see "
+          "Directory of a small model with the same tokens, which proposes tokens: the same text, faster; see "
           "docs/generation.md")
       .type("DIR")
       .not_empty();
@@ -160,7 +160,7 @@ Numbers check_numbers(const Arguments& arguments) {
   if (!arguments.draft.empty() || arguments.draft_ngrams) {
     numbers.speculation.emplace();
     if (!arguments.draft.empty() && arguments.draft_ngrams) {
-      throw UsageError("--draft and --draft-ngrams both put tokens forward; give one of them");
+      throw UsageError("--draft and --draft-ngrams both propose tokens; give one of them");
     }
     if (arguments.draft_ngrams) {
       numbers.speculation->ngrams =

@@ -3,8 +3,10 @@
 
 #include <cstdlib>
 #include <filesystem>
+#include <mutex>
 
 #include "anyaccel/error.h"
+#include "anyaccel/log.h"
 #include "base/files/trusted_path.h"
 #include "base/text/text.h"
 #include "ops/builders.h"
@@ -61,6 +63,19 @@ void check_tuning(const aa_kernel_tuning& t, const std::string& who) {
 namespace fs = std::filesystem;
 
 fs::path portable_folder() { return fs::path(bundled_sources_dir()).parent_path() / "portable"; }
+
+// A program that does not find its package would run every op on the CPU without saying why.
+void note_missing_folder(const std::string& driver) {
+  std::error_code error;
+  if (fs::is_directory(portable_folder(), error)) return;
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    log_warning(
+        driver + ": there is no folder " + portable_folder().string() +
+        " with the sources of its kernels, so that its ops run on the CPU; it belongs to the installed package, which "
+        "is found beside the program (../share/anyaccel) or by the headers that the program was compiled with");
+  });
+}
 
 class PortableBuilder final : public DeviceOpBuilder {
  public:
@@ -153,6 +168,7 @@ Dialect portable_dialect(DriverAccelerator& accelerator) {
     std::error_code error;
     if (is_own || fs::is_regular_file(folder / "language.h", error)) return {language, folder.string()};
   }
+  if (*languages) note_missing_folder(driver);
   return {};
 }
 

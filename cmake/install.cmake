@@ -59,10 +59,11 @@ install(FILES ${PROJECT_SOURCE_DIR}/completions/_anyaccel DESTINATION ${CMAKE_IN
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/stories DESTINATION ${CMAKE_INSTALL_DATADIR}/anyaccel/models COMPONENT tools
   PATTERN "*.py" EXCLUDE)
 # The pages, which the command's help and its messages name.
-install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/anyaccel-tools
+install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/CHANGELOG.md ${PROJECT_SOURCE_DIR}/CONTRIBUTING.md
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/anyaccel-tools
   COMPONENT tools)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/anyaccel-tools COMPONENT tools
-  PATTERN Doxyfile EXCLUDE)
+  FILES_MATCHING PATTERN "*.md" PATTERN "*.svg" PATTERN "*.png")
 foreach(package runtime:libanyaccel dev:libanyaccel-dev tools:anyaccel-tools)
   string(REGEX MATCH "(.*):(.*)" package ${package})
   install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${CMAKE_MATCH_2} RENAME copyright

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "anyaccel/abi/base.h"
+#include "anyaccel/package_path.h"
 
 namespace anyaccel {
 

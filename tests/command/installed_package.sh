@@ -1,4 +1,5 @@
-# The programs of the README and of docs/library.md, one with the conformance suite, and examples/train build outside the tree against the installed package, and run.
+# The programs of the README and of docs/library.md, one with the conformance suite, and examples/train build outside the tree against
+# the installed package, and run.
 # The programs' CMakeLists.txt chooses no version of C++: anyaccel::anyaccel brings the one that its headers need.
 source=$2
 build=$3
@@ -6,11 +7,17 @@ fail() { echo "FAILED: $1"; exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 sh "$source/tools/install_build" "$build" "$work/prefix" >"$work/log" 2>&1 || fail "install: $(cat "$work/log")"
-# The pages that the command's help names are there.
+# The pages that the command's help and its messages name are there.
+pages=0
 for command in generate chat quantize perplexity embed tokenize launch; do
   for page in $("$work/prefix/bin/anyaccel" $command --help | grep -oE 'docs/[a-z_]+\.md' | sort -u); do
     [ -f "$work/prefix/share/doc/anyaccel-tools/$page" ] || fail "$command --help names $page, which is not installed"
+    pages=$((pages + 1))
   done
+done
+[ "$pages" -ge 5 ] || fail "the help of the commands names $pages pages"
+for page in $(grep -rhoE '"[^"]*docs/[a-z_]+\.md' "$source/src" | grep -oE 'docs/[a-z_]+\.md' | sort -u); do
+  [ -f "$work/prefix/share/doc/anyaccel-tools/$page" ] || fail "a message names $page, which is not installed"
 done
 sed -n '/^```cpp/,/^```/p' "$source/README.md" | sed '/^```/d' >"$work/main.cpp"
 [ -s "$work/main.cpp" ] || fail "there is no program in the README"

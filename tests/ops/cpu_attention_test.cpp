@@ -7,6 +7,7 @@
 #include "accelerators/cpu/kernels/attention_plan.h"
 #include "accelerators/cpu/kernels/attention_token.h"
 #include "ops/op_test_support.h"
+#include "this_build.h"
 
 namespace anyaccel::cpu::testing {
 namespace {
@@ -309,9 +310,8 @@ TEST(CpuAttention, ANewTokensWorkGrowsWithItsContext) {
 // Each instruction set has blocks of its own, and with AVX-512 a part ends a row of four streams before one.
 TEST(CpuAttention, AContextIsCutAtBlocks) {
   for_each_isa([](Isa set) {
-#ifdef __SANITIZE_THREAD__  // such builds have the kernels of one set only (src/CMakeLists.txt)
-    if (is_isa_available(Isa::Avx2)) set = Isa::Avx2;
-#endif
+    // Such builds have the kernels of one set only (src/CMakeLists.txt).
+    if (test::sanitizer() == test::Sanitizer::thread && is_isa_available(Isa::Avx2)) set = Isa::Avx2;
     const int64_t block = set == Isa::Baseline ? 64 : set == Isa::Avx2 ? 96 : 128;
     const int64_t missing = set >= Isa::Avx512 ? 4 : 0;
     for (const int64_t slots : {int64_t{1}, block - missing, block - missing + 1, int64_t{1000}}) {

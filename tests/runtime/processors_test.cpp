@@ -149,8 +149,11 @@ TEST(Processors, ACoreCountsOnce) {
 
 int cores_by_hwloc(const std::vector<int>& processors) {
   hwloc_topology_t topology = nullptr;
-  EXPECT_EQ(init_hwloc_topology(&topology), 0);
-  EXPECT_EQ(hwloc_topology_load(topology), 0);
+  if (init_hwloc_topology(&topology) != 0) return -1;
+  if (hwloc_topology_load(topology) != 0) {
+    hwloc_topology_destroy(topology);
+    return -1;
+  }
   std::set<hwloc_obj_t> cores;
   for (const int processor : processors) {
     hwloc_obj_t unit = hwloc_get_pu_obj_by_os_index(topology, static_cast<unsigned>(processor));
@@ -166,7 +169,11 @@ TEST(Processors, OfThisThread) {
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
   const std::vector<int> all = allowed_processors();
   EXPECT_EQ(static_cast<int>(all.size()), CPU_COUNT(&before));
-  EXPECT_EQ(count_cores(all), cores_by_hwloc(all));
+  const bool told = !kernel_file("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list").empty();
+  // hwloc would ask the processor where the kernel does not tell, and believe such a variable.
+  if (told && !getenv("HWLOC_XMLFILE") && !getenv("HWLOC_SYNTHETIC")) {
+    EXPECT_EQ(count_cores(all), cores_by_hwloc(all));
+  }
   std::thread([&] {
     cpu_set_t one;
     CPU_ZERO(&one);

@@ -22,16 +22,16 @@
 
 namespace anyaccel::llm {
 
-// Tokens are put forward by a small model or by repetitions in the text, and the model checks several of them in one
+// Tokens are proposed by a small model or by repetitions in the text, and the model checks several of them in one
 // step. The answers are those of the model alone: the same at temperature 0 (if the model's logits for a token do not
 // depend on how many tokens a step has, as with GenerateOptions::deterministic; else up to rounding, as between batches),
 // and of the same distribution otherwise, though not the same for a seed. Prompts are answered one after the other.
 struct Speculation {
   std::shared_ptr<const Model> model;  // with the same tokens; null: drafts come from repetitions
-  // What followed the newest tokens where they occurred before in prompt and answer is put forward: at most this many of
+  // What followed the newest tokens where they occurred before in prompt and answer is proposed: at most this many of
   // them are compared. 0 with a model.
   int32_t ngrams = 0;
-  int32_t tokens = 4;  // put forward in each step, at most
+  int32_t tokens = 4;  // proposed in each step, at most
 };
 constexpr int32_t max_draft_tokens = 64;
 
@@ -139,7 +139,7 @@ struct GenerateTimings {
   int64_t decoded_tokens = 0;      // of all prompts, without the first new token of each
   int64_t decode_steps = 0;
   int64_t replayed_steps = 0;   // of these, replayed from a graph
-  int64_t draft_tokens = 0;     // put forward by a draft
+  int64_t draft_tokens = 0;     // proposed by a draft
   int64_t accepted_tokens = 0;  // of these, taken
 
   // Tokens per second, all prompts together; 0 if there were none.

@@ -105,16 +105,15 @@ void add_options(CommandLine& line, Arguments& arguments) {
       .show_default();
   add_adapter_options(line, arguments.adapters, arguments.used_adapters,
                       "Answer with the adapter of this name; several are one for each prompt");
-  line.add_option(
-          "--draft", arguments.draft,
-          "Directory of a small model with the same tokens, which proposes tokens: the same text, faster; see "
-          "docs/generation.md")
+  line.add_option("--draft", arguments.draft,
+                  "Directory of a small model with the same tokens, which proposes tokens: the same text, faster; see "
+                  "docs/generation.md")
       .type("DIR")
       .not_empty();
   line.add_option("--draft-ngrams", arguments.draft_ngrams,
                   "The same without a model: what followed the newest N tokens where they occurred before")
       .type("N");
-  line.add_option("--draft-tokens", arguments.draft_tokens, "Most tokens put forward in a step; else 4").type("N");
+  line.add_option("--draft-tokens", arguments.draft_tokens, "Most tokens proposed in a step; else 4").type("N");
   line.add_option(
           "--prompt-cache", arguments.prompt_cache,
           "Keep the keys and values of the prompt in this file, and take those that it has; see docs/generation.md")

@@ -24,7 +24,7 @@ class TokenChooser {
   size_t vocabulary() const { return bias_.size(); }
   void start(const std::vector<int32_t>& prompt, uint64_t seed);
 
-  // A token that another model, or a guess, has put forward, and the probabilities that it was drawn from (of the first
+  // A token that another model, or a guess, has proposed, and the probabilities that it was drawn from (of the first
   // so many ids; empty: it was certain).
   struct Draft {
     int32_t token = 0;

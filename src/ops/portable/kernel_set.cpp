@@ -64,16 +64,18 @@ namespace fs = std::filesystem;
 
 fs::path portable_folder() { return fs::path(bundled_sources_dir()).parent_path() / "portable"; }
 
-// A program that does not find its package would run every op on the CPU without saying why.
+// A program that does not find its package would run portable ops on the CPU without saying why.
 void note_missing_folder(const std::string& driver) {
   std::error_code error;
   if (fs::is_directory(portable_folder(), error)) return;
   static std::once_flag once;
   std::call_once(once, [&] {
-    log_warning(
-        driver + ": there is no folder " + portable_folder().string() +
-        " with the sources of its kernels, so that its ops run on the CPU; it belongs to the installed package, which "
-        "is found beside the program (../share/anyaccel) or by the headers that the program was compiled with");
+    log_warning(driver + ": there is no folder " + portable_folder().string() +
+                " with the sources of portable kernels, so that their ops run on the CPU, or fail with "
+                "ANYACCEL_FALLBACK=error; it "
+                "belongs to the installed package, which is found beside the program (../share/anyaccel) or by the "
+                "headers that the "
+                "program was compiled with");
   });
 }
 

@@ -1,5 +1,6 @@
 // Attention of one token over caches of bytes with AVX2, for four query heads at once: what differs from rows of floats, whose loops
-// are those of attention_twelve-inl.h and attention_wide-inl.h. Nothing is rounded but sums and weights in binary32, as there.
+// are those of attention_twelve-inl.h and attention_wide-inl.h. Nothing is rounded but sums, weights, and weights times scales
+// of values, in binary32.
 // Included after base/simd/highway.h, once per instruction set; empty for others than AVX2.
 //
 // int8: a scale for each 32 values of a slot would be a multiplication for each vector of keys that lies along a head. So a block of
@@ -121,14 +122,14 @@ struct TransposedKeys {
 
 // What is fetched while the products of a block are computed: kSlotVectors addresses, `between` bytes apart, with every four values, and
 // the same `step` bytes further with the next four.
-struct Ahead {
+struct KeysAhead {
   const char* at;
   int64_t between, step;
 };
 
 // scores[m][s] = scale of slot s * sum of the block's products, and what is there unless kFirst, for kTwelveRows rows.
 template <bool kFirst>
-HWY_INLINE void score_block(const TransposedKeys& keys, const float* HWY_RESTRICT q, Ahead ahead,
+HWY_INLINE void score_block(const TransposedKeys& keys, const float* HWY_RESTRICT q, KeysAhead ahead,
                             float* HWY_RESTRICT scores) {
   FloatVec sums[12];
   AA_UNROLL for (FloatVec& sum : sums) sum = hn::Zero(kFloats);

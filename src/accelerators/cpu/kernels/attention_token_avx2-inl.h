@@ -1,5 +1,6 @@
 // The products of attention of one token with AVX2: those of attention_wide-inl.h, but scores of four heads by attention_twelve-inl.h,
-// those over bytes by attention_bytes_avx2-inl.h, and weights of eight heads at once. Defines TokenProducts, see attention_token.cpp. Empty for other instruction sets.
+// those over bytes by attention_bytes_avx2-inl.h, and weights of eight heads at once. Defines TokenProducts, see attention_token.cpp.
+// Empty for other instruction sets.
 #include <algorithm>
 #include <type_traits>
 
@@ -115,7 +116,9 @@ class TokenProducts {
         float* spare = s_.unit_sums;  // no matrix unit needs it here
         return score_by_twelve<Type>(keys, spread, s_.size, factor, spare, scores);
       }
-      score_rows<WideKeys<Type>, rows()>(keys, s_.q + m * s_.size, s_.size, factor, scores);
+      if constexpr (rows() != kTwelveRows || std::is_same_v<Type, BlockType>) {
+        score_rows<WideKeys<Type>, rows()>(keys, s_.q + m * s_.size, s_.size, factor, scores);
+      }
     });
   }
 

@@ -251,6 +251,23 @@ struct Ahead {
   int64_t bytes;
 };
 
+#if HWY_TARGET == HWY_AVX2
+// Lists the first lines of each of kRows rows of `ahead`, kSteps in all, and fetches those at once that are not in the list, or stand
+// behind the `steps` that are used.
+template <int kRows, int64_t kSteps>
+HWY_INLINE void list_lines(const Ahead& ahead, int64_t steps, const char** lines) {
+  constexpr int64_t kLine = 64, kOfRow = kSteps / kRows;
+  int64_t offsets[kOfRow];
+  AA_UNROLL for (int64_t i = 0; i < kOfRow; ++i) offsets[i] = i * kLine < ahead.bytes ? i * kLine : 0;
+  AA_UNROLL for (int64_t i = 0; i < kSteps; ++i) lines[i] = ahead.at[i / kOfRow] + offsets[i % kOfRow];
+  if (ahead.bytes <= kOfRow * kLine && steps == kSteps) [[likely]]
+    return;
+  for (int r = 0; r < kRows; ++r) {
+    for (int64_t line = 0; line < ahead.bytes; line += kLine) __builtin_prefetch(ahead.at[r] + line, 0, 3);
+  }
+}
+#endif
+
 // sum + the products of the words of two vectors.
 template <bool kPairs>
 HWY_INLINE FloatVec add_words(FloatVec a, FloatVec b, FloatVec sum) {
@@ -265,11 +282,11 @@ template <bool kPairs, int kRows, int kV>
 void multiply_tile(const float* HWY_RESTRICT w, const float* HWY_RESTRICT x, int64_t depth, bool first,
                    float* HWY_RESTRICT tile, const Ahead& ahead) {
 #if HWY_TARGET == HWY_AVX2
-  if constexpr (kRows == kTileRows && kV == kTileVectors) {
-    constexpr int64_t kSteps = kDepth<kPairs> / kTileStep, kOfRow = kSteps / kRows;
-    const char* lines[kSteps];
-    for (int64_t i = 0; i < kSteps; ++i) lines[i] = ahead.at[i / kOfRow] + i % kOfRow * (ahead.bytes / kOfRow);
+  if constexpr (kRows == kGemmTileRows && kV == kGemmTileVectors) {
     alignas(32) static constexpr float nothing[kRows * kV * kLanes] = {};
+    constexpr int64_t kSteps = kDepth<kPairs> / kGemmTileStep;
+    const char* lines[kSteps];
+    list_lines<kRows, kSteps>(ahead, depth / kGemmTileStep, lines);
     return multiply_twelve<kStride<kPairs>>(w, x, depth, first ? nothing : tile, tile, lines);
   }
 #endif

@@ -16,9 +16,9 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX2
 
-constexpr int kTileRows = 4, kTileVectors = 3;
+constexpr int kGemmTileRows = 4, kGemmTileVectors = 3;
 // Words along k of a step of multiply_twelve().
-constexpr int kTileStep = 8;
+constexpr int kGemmTileStep = 8;
 
 // clang-format off
 // Adds the products of word number `word` of a row of weights and the three vectors of x.
@@ -38,8 +38,8 @@ constexpr int kTileStep = 8;
 #define AA_TILE_SUMS(move) move(0) move(1) move(2) move(3) move(4) move(5) move(6) move(7) move(8) move(9) move(10) move(11)
 // clang-format on
 
-// sums[r][lane] = before[r][lane] + sum over k of w[r * row_floats + k] * x[k][lane], for kTileRows rows and kTileVectors * kLanes lanes,
-// which lie without gaps; `sums` may be `before`. Before each kTileStep words, the line at the next address of `ahead` is fetched into
+// sums[r][lane] = before[r][lane] + sum over k of w[r * row_floats + k] * x[k][lane], for kGemmTileRows rows and kGemmTileVectors * kLanes lanes,
+// which lie without gaps; `sums` may be `before`. Before each kGemmTileStep words, the line at the next address of `ahead` is fetched into
 // the first-level cache.
 //
 // The whole loop is in assembly, because the compiler keeps sums on the stack, copies them, or reads vectors of x again for each row:
@@ -47,7 +47,7 @@ constexpr int kTileStep = 8;
 template <int64_t row_floats>
 HWY_INLINE void multiply_twelve(const float* w, const float* x, int64_t depth, const float* before, float* sums,
                                 const char* const* ahead) {
-  int64_t steps = depth / kTileStep, words = depth % kTileStep;
+  int64_t steps = depth / kGemmTileStep, words = depth % kGemmTileStep;
   const char* next;
   asm volatile(  // NOLINT(hicpp-no-assembler)
       AA_TILE_SUMS(AA_TILE_LOAD)
@@ -75,7 +75,7 @@ HWY_INLINE void multiply_twelve(const float* w, const float* x, int64_t depth, c
       "jnz 3b\n"
       "4:\n\t"
       AA_TILE_SUMS(AA_TILE_STORE)
-      : [w] "+r"(w), [x] "+r"(x), [steps] "+r"(steps), [words] "+r"(words), [ahead] "+r"(ahead), [next] "=&r"(next)
+      : [w] "+&r"(w), [x] "+&r"(x), [steps] "+&r"(steps), [words] "+&r"(words), [ahead] "+&r"(ahead), [next] "=&r"(next)
       : [before] "r"(before), [sums] "r"(sums), [row_bytes] "i"(row_floats * static_cast<int64_t>(sizeof(float)))
       : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12",
         "xmm13", "xmm14", "xmm15");

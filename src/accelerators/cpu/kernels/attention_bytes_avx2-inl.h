@@ -89,29 +89,7 @@ HWY_INLINE void transpose_block(const char* block, int64_t stride, int8_t* to) {
 
 // As add_twelve(), but query m is one number for all slots of the kSlotVectors vectors of keys.
 HWY_INLINE void add_twelve_slots(const FloatVec (&key)[kSlotVectors], const float* query, FloatVec (&sums)[12]) {
-  __m256 row;
-  asm("vbroadcastss (%[q]), %[row]\n\t"  // NOLINT(hicpp-no-assembler)
-      "vfmadd231ps %[k0], %[row], %[s0]\n\t"
-      "vfmadd231ps %[k1], %[row], %[s1]\n\t"
-      "vfmadd231ps %[k2], %[row], %[s2]\n\t"
-      "vbroadcastss 4(%[q]), %[row]\n\t"
-      "vfmadd231ps %[k0], %[row], %[s3]\n\t"
-      "vfmadd231ps %[k1], %[row], %[s4]\n\t"
-      "vfmadd231ps %[k2], %[row], %[s5]\n\t"
-      "vbroadcastss 8(%[q]), %[row]\n\t"
-      "vfmadd231ps %[k0], %[row], %[s6]\n\t"
-      "vfmadd231ps %[k1], %[row], %[s7]\n\t"
-      "vfmadd231ps %[k2], %[row], %[s8]\n\t"
-      "vbroadcastss 12(%[q]), %[row]\n\t"
-      "vfmadd231ps %[k0], %[row], %[s9]\n\t"
-      "vfmadd231ps %[k1], %[row], %[s10]\n\t"
-      "vfmadd231ps %[k2], %[row], %[s11]"
-      : [row] "=&x"(row), [s0] "+&x"(sums[0].raw), [s1] "+&x"(sums[1].raw), [s2] "+&x"(sums[2].raw),
-        [s3] "+&x"(sums[3].raw), [s4] "+&x"(sums[4].raw), [s5] "+&x"(sums[5].raw), [s6] "+&x"(sums[6].raw),
-        [s7] "+&x"(sums[7].raw), [s8] "+&x"(sums[8].raw), [s9] "+&x"(sums[9].raw), [s10] "+&x"(sums[10].raw),
-        [s11] "+&x"(sums[11].raw)
-      : [q] "r"(query), [k0] "x"(key[0].raw), [k1] "x"(key[1].raw), [k2] "x"(key[2].raw),
-        "m"(*reinterpret_cast<const float(*)[kTwelveRows]>(query)));
+  AA_ADD_TWELVE("vbroadcastss", 4, key, query, sums);
 }
 
 // Keys of a block, transposed, with their scales.
@@ -236,8 +214,8 @@ HWY_INLINE void store_halves(__m256i bytes, uint16_t* to) {
   const auto store = [&](__m256i high, uint16_t* at) HWY_ATTR {
     const __m256i moved = _mm256_and_si256(_mm256_srai_epi16(high, 1), _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
     __m256i bits = moved;
-    if constexpr (
-        kHasNan) {  // whose exponent and mantissa are all ones: they carry into the bit that makes it one of the halves too
+    // The exponent and mantissa of a NaN are all ones: they carry into the bit that makes it one of the halves too.
+    if constexpr (kHasNan) {
       const __m256i carried = _mm256_add_epi16(moved, _mm256_set1_epi16(0x80));
       bits = _mm256_or_si256(moved, _mm256_and_si256(carried, _mm256_set1_epi16(0x4000)));
     }

@@ -24,33 +24,30 @@ HWY_INLINE void pack_queries(const float* HWY_RESTRICT q, int64_t size, float* H
   }
 }
 
-// sums[kTwelveSlots * m + s] += key[s] * query m. The compiler lets multiply-adds overwrite keys and queries instead of sums, which
-// then has it keep sums on the stack. Sums are written before keys are read for the last time, so that they may share no
-// register.
+// sums[3 * m + s] += key[s] * query m, for three vectors of keys and kTwelveRows queries, `step` bytes apart, which the instruction `load`
+// reads. The compiler lets multiply-adds overwrite keys and queries instead of sums, which then has it keep sums on the stack. Sums are
+// written before keys are read for the last time, so that they may share no register.
+// clang-format off
+#define AA_TWELVE_ROW(load, m, step, s0, s1, s2)                \
+  load " " #m "*" #step "(%[q]), %[row]\n\t"                     \
+  "vfmadd231ps %[k0], %[row], %[" #s0 "]\n\t"                   \
+  "vfmadd231ps %[k1], %[row], %[" #s1 "]\n\t"                   \
+  "vfmadd231ps %[k2], %[row], %[" #s2 "]\n\t"
+#define AA_ADD_TWELVE(load, step, key, query, sums)                                                                         \
+  __m256 row;                                                                                                               \
+  asm(AA_TWELVE_ROW(load, 0, step, s0, s1, s2) AA_TWELVE_ROW(load, 1, step, s3, s4, s5) /* NOLINT(hicpp-no-assembler) */    \
+      AA_TWELVE_ROW(load, 2, step, s6, s7, s8) AA_TWELVE_ROW(load, 3, step, s9, s10, s11)                                   \
+      : [row] "=&x"(row), [s0] "+&x"((sums)[0].raw), [s1] "+&x"((sums)[1].raw), [s2] "+&x"((sums)[2].raw),                  \
+        [s3] "+&x"((sums)[3].raw), [s4] "+&x"((sums)[4].raw), [s5] "+&x"((sums)[5].raw), [s6] "+&x"((sums)[6].raw),         \
+        [s7] "+&x"((sums)[7].raw), [s8] "+&x"((sums)[8].raw), [s9] "+&x"((sums)[9].raw), [s10] "+&x"((sums)[10].raw),       \
+        [s11] "+&x"((sums)[11].raw)                                                                                         \
+      : [q] "r"(query), [k0] "x"((key)[0].raw), [k1] "x"((key)[1].raw), [k2] "x"((key)[2].raw),                             \
+        "m"(*reinterpret_cast<const char(*)[kTwelveRows * (step)]>(query)))
+// clang-format on
+
+// Queries are vectors, from pack_queries(): sums of lanes are to be added up.
 HWY_INLINE void add_twelve(const FloatVec (&key)[kTwelveSlots], const float* query, FloatVec (&sums)[12]) {
-  __m256 row;
-  asm("vmovups (%[q]), %[row]\n\t"  // NOLINT(hicpp-no-assembler)
-      "vfmadd231ps %[k0], %[row], %[s0]\n\t"
-      "vfmadd231ps %[k1], %[row], %[s1]\n\t"
-      "vfmadd231ps %[k2], %[row], %[s2]\n\t"
-      "vmovups 32(%[q]), %[row]\n\t"
-      "vfmadd231ps %[k0], %[row], %[s3]\n\t"
-      "vfmadd231ps %[k1], %[row], %[s4]\n\t"
-      "vfmadd231ps %[k2], %[row], %[s5]\n\t"
-      "vmovups 64(%[q]), %[row]\n\t"
-      "vfmadd231ps %[k0], %[row], %[s6]\n\t"
-      "vfmadd231ps %[k1], %[row], %[s7]\n\t"
-      "vfmadd231ps %[k2], %[row], %[s8]\n\t"
-      "vmovups 96(%[q]), %[row]\n\t"
-      "vfmadd231ps %[k0], %[row], %[s9]\n\t"
-      "vfmadd231ps %[k1], %[row], %[s10]\n\t"
-      "vfmadd231ps %[k2], %[row], %[s11]"
-      : [row] "=&x"(row), [s0] "+&x"(sums[0].raw), [s1] "+&x"(sums[1].raw), [s2] "+&x"(sums[2].raw),
-        [s3] "+&x"(sums[3].raw), [s4] "+&x"(sums[4].raw), [s5] "+&x"(sums[5].raw), [s6] "+&x"(sums[6].raw),
-        [s7] "+&x"(sums[7].raw), [s8] "+&x"(sums[8].raw), [s9] "+&x"(sums[9].raw), [s10] "+&x"(sums[10].raw),
-        [s11] "+&x"(sums[11].raw)
-      : [q] "r"(query), [k0] "x"(key[0].raw), [k1] "x"(key[1].raw), [k2] "x"(key[2].raw),
-        "m"(*reinterpret_cast<const float(*)[kTwelveRows * kLanes]>(query)));
+  AA_ADD_TWELVE("vmovups", 32, key, query, sums);
 }
 
 // Stores factor * the sums of the lanes of add_twelve()'s sums at scores + m * stride, and a number of no meaning behind the

@@ -89,7 +89,7 @@ HWY_INLINE void transpose_block(const char* block, int64_t stride, int8_t* to) {
 
 // As add_twelve(), but query m is one number for all slots of the kSlotVectors vectors of keys.
 HWY_INLINE void add_twelve_slots(const FloatVec (&key)[kSlotVectors], const float* query, FloatVec (&sums)[12]) {
-  AA_ADD_TWELVE("vbroadcastss", 4, key, query, sums);
+  AA_ADD_TWELVE("vbroadcastss", 4, key, query, sums);  // NOLINT(hicpp-no-assembler)
 }
 
 // Keys of a block, transposed, with their scales.

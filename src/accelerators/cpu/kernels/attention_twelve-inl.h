@@ -35,7 +35,7 @@ HWY_INLINE void pack_queries(const float* HWY_RESTRICT q, int64_t size, float* H
   "vfmadd231ps %[k2], %[row], %[" #s2 "]\n\t"
 #define AA_ADD_TWELVE(load, step, key, query, sums)                                                                         \
   __m256 row;                                                                                                               \
-  asm(AA_TWELVE_ROW(load, 0, step, s0, s1, s2) AA_TWELVE_ROW(load, 1, step, s3, s4, s5) /* NOLINT(hicpp-no-assembler) */    \
+  asm(AA_TWELVE_ROW(load, 0, step, s0, s1, s2) AA_TWELVE_ROW(load, 1, step, s3, s4, s5)                                    \
       AA_TWELVE_ROW(load, 2, step, s6, s7, s8) AA_TWELVE_ROW(load, 3, step, s9, s10, s11)                                   \
       : [row] "=&x"(row), [s0] "+&x"((sums)[0].raw), [s1] "+&x"((sums)[1].raw), [s2] "+&x"((sums)[2].raw),                  \
         [s3] "+&x"((sums)[3].raw), [s4] "+&x"((sums)[4].raw), [s5] "+&x"((sums)[5].raw), [s6] "+&x"((sums)[6].raw),         \
@@ -47,7 +47,7 @@ HWY_INLINE void pack_queries(const float* HWY_RESTRICT q, int64_t size, float* H
 
 // Queries are vectors, from pack_queries(): sums of lanes are to be added up.
 HWY_INLINE void add_twelve(const FloatVec (&key)[kTwelveSlots], const float* query, FloatVec (&sums)[12]) {
-  AA_ADD_TWELVE("vmovups", 32, key, query, sums);
+  AA_ADD_TWELVE("vmovups", 32, key, query, sums);  // NOLINT(hicpp-no-assembler)
 }
 
 // Stores factor * the sums of the lanes of add_twelve()'s sums at scores + m * stride, and a number of no meaning behind the

@@ -198,7 +198,7 @@ aa_status* copy_async(void*, aa_stream* stream, const aa_copy* what) {
     }
     StreamObject& s = object(stream);
     if (!s.capture) [[likely]] {
-      copy_bytes(what->destination, what->source, what->size);
+      copy_with_workers(what->destination, what->source, what->size);
       return;
     }
     Node node{};

@@ -84,7 +84,7 @@ void run_node(const Node& node);
 void submit(StreamObject& stream, Node&& node);
 
 // memcpy, on all threads when it is worth it.
-void copy_bytes(void* destination, const void* source, size_t size);
+void copy_with_workers(void* destination, const void* source, size_t size);
 
 const aa_graph_table* graph_table();
 const aa_ops_table* ops_table();

@@ -8,6 +8,7 @@
 #include "accelerators/cpu/ops.h"
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/error.h"
+#include "base/copy_bytes.h"
 #include "base/simd/cpu_features.h"
 #include "runtime/driver/host_services.h"
 
@@ -32,10 +33,10 @@ void run_fill(const Node& node) {
 
 }  // namespace
 
-void copy_bytes(void* destination, const void* source, size_t size) {
+void copy_with_workers(void* destination, const void* source, size_t size) {
   constexpr size_t worth_sharing = size_t{1} << 20;
   if (size < worth_sharing) {
-    std::memcpy(destination, source, size);
+    copy_bytes(destination, source, size);
     return;
   }
   WorkerPool::instance().run([&](int index, int count) {
@@ -43,7 +44,7 @@ void copy_bytes(void* destination, const void* source, size_t size) {
     const size_t pages = (size + 4095) / 4096;
     const size_t begin = std::min(size, pages * static_cast<size_t>(index) / static_cast<size_t>(count) * 4096);
     const size_t end = std::min(size, pages * static_cast<size_t>(index + 1) / static_cast<size_t>(count) * 4096);
-    std::memcpy(static_cast<char*>(destination) + begin, static_cast<const char*>(source) + begin, end - begin);
+    copy_bytes(static_cast<char*>(destination) + begin, static_cast<const char*>(source) + begin, end - begin);
   });
 }
 
@@ -60,7 +61,7 @@ void run_node(const Node& node) {
       op_entries()[static_cast<size_t>(node.op)].fast(call);
       break;
     }
-    case Node::Kind::Copy: copy_bytes(node.destination, node.source, node.size); break;
+    case Node::Kind::Copy: copy_with_workers(node.destination, node.source, node.size); break;
     case Node::Kind::Fill: run_fill(node); break;
     case Node::Kind::HostCall: node.function(node.user); break;
     case Node::Kind::EventRecord:

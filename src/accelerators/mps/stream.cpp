@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "accelerators/mps/metal.h"
+#include "base/copy_bytes.h"
 
 namespace anyaccel::mps {
 namespace {
@@ -28,7 +29,7 @@ void encode(Queue& queue, const BlitFillNode& node) {
   });
 }
 
-void work(const HostCopyNode& node) { std::memcpy(node.destination, node.source, node.size); }
+void work(const HostCopyNode& node) { copy_bytes(node.destination, node.source, node.size); }
 
 void work(const HostFillNode& node) {
   for (size_t done = 0; done < node.size; done += node.pattern_size) {

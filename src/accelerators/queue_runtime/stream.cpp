@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "accelerators/queue_runtime/ops.h"
+#include "base/copy_bytes.h"
 
 namespace anyaccel::queue_runtime {
 namespace {
@@ -224,7 +225,7 @@ void Stream::stage_locked(const aa_copy& what) {
     Staging& staging = staging_[turn];
     if (staging.last) staging.last->wait();
     staging.last.reset();
-    if (arriving[turn].to) std::memcpy(arriving[turn].to, staging.memory, arriving[turn].size);
+    if (arriving[turn].to) copy_bytes(arriving[turn].to, staging.memory, arriving[turn].size);
     arriving[turn].to = nullptr;
   };
   size_t turn = 0;
@@ -235,7 +236,7 @@ void Stream::stage_locked(const aa_copy& what) {
     aa_copy copy = what;
     copy.size = std::min(part, what.size - offset);
     if (to_device) {
-      std::memcpy(staging.memory, source + offset, copy.size);
+      copy_bytes(staging.memory, source + offset, copy.size);
       copy.source = staging.memory;
       copy.destination = destination + offset;
     } else {
@@ -256,7 +257,7 @@ void Stream::copy_captured(const aa_copy& what) {
   aa_copy copy = what;
   const auto run = [](void* user) {
     const auto& host_copy = *static_cast<const Graph::HostCopy*>(user);
-    std::memcpy(host_copy.to, host_copy.from, host_copy.size);
+    copy_bytes(host_copy.to, host_copy.from, host_copy.size);
   };
   if (what.direction == AA_COPY_HOST_TO_DEVICE) {
     Graph::HostCopy* host_copy = capture_->add_host_copy({staging, what.source, what.size});

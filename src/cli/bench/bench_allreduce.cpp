@@ -22,6 +22,7 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/comm/process_group.h"
 #include "anyaccel/error.h"
+#include "base/copy_bytes.h"
 #include "base/process/processors.h"
 #include "cli/bench/bench.h"
 #include "cli/bench/rank_processes.h"
@@ -147,7 +148,7 @@ double copy_time(const std::vector<int>& cores, size_t bytes) {
       const int batch = batch_of(bytes);
       const auto start = Clock::now();
       for (int i = 0; i < batch; ++i) {
-        std::memcpy(to.data(), from.data(), bytes);
+        copy_bytes(to.data(), from.data(), bytes);
         asm volatile("" : : "r"(to.data()) : "memory");
       }
       if (own == 0) best = std::min(best, seconds_since(start) / batch);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "anyaccel/error.h"
+#include "base/copy_bytes.h"
 
 namespace anyaccel::comm {
 namespace {
@@ -168,11 +169,11 @@ void CclMember::all_reduce(void* data, int64_t count, DType dtype, ReduceOp op) 
   begin(std::min(total, most) * width, 0);
   in_pieces(total, most, [&](size_t at, size_t n) {
     std::byte* const place = static_cast<std::byte*>(data) + at * width;
-    std::memcpy(worker_->in.data(), place, n * width);
+    copy_bytes(worker_->in.data(), place, n * width);
     call("onecclAllReduce", [n, type = ccl_type(dtype), how = ccl_operation(op)](Worker& w) {
       return w.library.all_reduce(w.in.data(), w.in.data(), n, type, how, w.comm, nullptr);
     });
-    std::memcpy(place, worker_->in.data(), n * width);
+    copy_bytes(place, worker_->in.data(), n * width);
   });
 }
 
@@ -182,11 +183,11 @@ void CclMember::reduce(void* data, int64_t count, DType dtype, ReduceOp op, int 
   begin(std::min(total, most) * width, std::min(total, most) * width);
   in_pieces(total, most, [&](size_t at, size_t n) {
     std::byte* const place = static_cast<std::byte*>(data) + at * width;
-    std::memcpy(worker_->in.data(), place, n * width);
+    copy_bytes(worker_->in.data(), place, n * width);
     call("onecclReduce", [n, root, type = ccl_type(dtype), how = ccl_operation(op)](Worker& w) {
       return w.library.reduce(w.in.data(), w.out.data(), n, type, how, root, w.comm, nullptr);
     });
-    if (rank_ == root) std::memcpy(place, worker_->out.data(), n * width);
+    if (rank_ == root) copy_bytes(place, worker_->out.data(), n * width);
   });
 }
 
@@ -196,13 +197,13 @@ void CclMember::reduce_scatter(void* recv, const void* send, int64_t count, DTyp
   begin(std::min(total, most) * width * members, std::min(total, most) * width);
   in_pieces(total, most, [&](size_t at, size_t n) {
     for (size_t member = 0; member < members; ++member) {
-      std::memcpy(worker_->in.data() + member * n * width,
-                  static_cast<const std::byte*>(send) + (member * total + at) * width, n * width);
+      copy_bytes(worker_->in.data() + member * n * width,
+                 static_cast<const std::byte*>(send) + (member * total + at) * width, n * width);
     }
     call("onecclReduceScatter", [n, type = ccl_type(dtype), how = ccl_operation(op)](Worker& w) {
       return w.library.reduce_scatter(w.in.data(), w.out.data(), n, type, how, w.comm, nullptr);
     });
-    std::memcpy(static_cast<std::byte*>(recv) + at * width, worker_->out.data(), n * width);
+    copy_bytes(static_cast<std::byte*>(recv) + at * width, worker_->out.data(), n * width);
   });
 }
 
@@ -210,11 +211,11 @@ void CclMember::broadcast(void* data, size_t bytes, int root) {
   begin(std::min(bytes, kCclPiece), 0);
   in_pieces(bytes, kCclPiece, [&](size_t at, size_t n) {
     std::byte* const place = static_cast<std::byte*>(data) + at;
-    if (rank_ == root) std::memcpy(worker_->in.data(), place, n);
+    if (rank_ == root) copy_bytes(worker_->in.data(), place, n);
     call("onecclBroadcast", [n, root](Worker& w) {
       return w.library.broadcast(w.in.data(), w.in.data(), n, CclLibrary::kInt8, root, w.comm, nullptr);
     });
-    if (rank_ != root) std::memcpy(place, worker_->in.data(), n);
+    if (rank_ != root) copy_bytes(place, worker_->in.data(), n);
   });
 }
 
@@ -222,12 +223,12 @@ void CclMember::all_gather(void* recv, const void* send, size_t bytes) {
   const size_t members = static_cast<size_t>(size_), most = std::max<size_t>(1, kCclPiece / members);
   begin(std::min(bytes, most), std::min(bytes, most) * members);
   in_pieces(bytes, most, [&](size_t at, size_t n) {
-    std::memcpy(worker_->in.data(), static_cast<const std::byte*>(send) + at, n);
+    copy_bytes(worker_->in.data(), static_cast<const std::byte*>(send) + at, n);
     call("onecclAllGather", [n](Worker& w) {
       return w.library.all_gather(w.in.data(), w.out.data(), n, CclLibrary::kInt8, w.comm, nullptr);
     });
     for (size_t member = 0; member < members; ++member) {
-      std::memcpy(static_cast<std::byte*>(recv) + member * bytes + at, worker_->out.data() + member * n, n);
+      copy_bytes(static_cast<std::byte*>(recv) + member * bytes + at, worker_->out.data() + member * n, n);
     }
   });
 }
@@ -237,13 +238,13 @@ void CclMember::all_to_all(void* recv, const void* send, size_t bytes) {
   begin(std::min(bytes, most) * members, std::min(bytes, most) * members);
   in_pieces(bytes, most, [&](size_t at, size_t n) {
     for (size_t member = 0; member < members; ++member) {
-      std::memcpy(worker_->in.data() + member * n, static_cast<const std::byte*>(send) + member * bytes + at, n);
+      copy_bytes(worker_->in.data() + member * n, static_cast<const std::byte*>(send) + member * bytes + at, n);
     }
     call("onecclAllToAll", [n](Worker& w) {
       return w.library.all_to_all(w.in.data(), w.out.data(), n, CclLibrary::kInt8, w.comm, nullptr);
     });
     for (size_t member = 0; member < members; ++member) {
-      std::memcpy(static_cast<std::byte*>(recv) + member * bytes + at, worker_->out.data() + member * n, n);
+      copy_bytes(static_cast<std::byte*>(recv) + member * bytes + at, worker_->out.data() + member * n, n);
     }
   });
 }

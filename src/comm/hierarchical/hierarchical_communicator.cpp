@@ -14,6 +14,7 @@
 #include <map>
 
 #include "anyaccel/error.h"
+#include "base/copy_bytes.h"
 #include "base/scalar_convert.h"
 #include "comm/host_communicator.h"
 
@@ -163,7 +164,7 @@ class Hierarchical final : public HostCommunicator {
         if (local_)
           local_->gather(mine, piece, n, 0);
         else if (n > 0)
-          std::memcpy(mine, piece, n);
+          copy_bytes(mine, piece, n);
         if (leaders_) leaders_->all_gather(places, mine, most * n);
         if (local_) local_->broadcast(places, most * hosts * n, 0);
         for (size_t host = 0; host < hosts && n > 0; ++host) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "anyaccel/error.h"
+#include "base/copy_bytes.h"
 #include "comm/messages/message_frame.h"
 
 namespace anyaccel::comm {
@@ -201,7 +202,7 @@ void MessageCommunicator::all_gather(void* recv, const void* send, size_t bytes)
   const Call call{.kind = Call::kAllGather, .sequence = ++sequence_, .amount = bytes};
   run(call, [&] {
     std::byte* own = bytes_of(recv) + static_cast<size_t>(members_.rank) * bytes;
-    if (own != send && bytes > 0) std::memcpy(own, send, bytes);
+    if (own != send && bytes > 0) copy_bytes(own, send, bytes);
     std::vector<Part> sends, receives;
     for (int step = 1; step < members_.size; ++step) {
       const int to = (members_.rank + step) % members_.size;
@@ -226,7 +227,7 @@ void MessageCommunicator::gather(void* recv, const void* send, size_t bytes, int
       if (peer != root)
         receives.push_back({peer, place, bytes});
       else if (place != send && bytes > 0)
-        std::memcpy(place, send, bytes);
+        copy_bytes(place, send, bytes);
     }
     exchange(call, {}, receives);
   });
@@ -245,7 +246,7 @@ void MessageCommunicator::scatter(void* recv, const void* send, size_t bytes, in
       if (peer != root)
         sends.push_back({peer, place, bytes});
       else if (place != recv && bytes > 0)
-        std::memcpy(recv, place, bytes);
+        copy_bytes(recv, place, bytes);
     }
     exchange(call, sends, {});
   });
@@ -255,7 +256,7 @@ void MessageCommunicator::all_to_all(void* recv, const void* send, size_t bytes)
   const Call call{.kind = Call::kAllToAll, .sequence = ++sequence_, .amount = bytes};
   run(call, [&] {
     const auto place = [&](auto* memory, int peer) { return bytes_of(memory) + static_cast<size_t>(peer) * bytes; };
-    if (bytes > 0) std::memcpy(place(recv, members_.rank), place(send, members_.rank), bytes);
+    if (bytes > 0) copy_bytes(place(recv, members_.rank), place(send, members_.rank), bytes);
     std::vector<Part> sends, receives;
     for (int step = 1; step < members_.size; ++step) {
       const int to = (members_.rank + step) % members_.size;

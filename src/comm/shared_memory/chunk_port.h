@@ -1,16 +1,10 @@
 // Implements the port that pipeline.h drives: it transfers an operation's chunks through a group's slots and flags.
 #pragma once
 
-#include <cstring>
-
+#include "base/copy_bytes.h"
 #include "comm/shared_memory/shared_memory_group.h"
 
 namespace anyaccel::comm::shm {
-
-// memcpy that takes null pointers when there is nothing to copy.
-inline void copy_bytes(void* target, const void* source, size_t bytes) noexcept {
-  if (bytes != 0) std::memcpy(target, source, bytes);
-}
 
 // fill(c), take(c) and so on are called with the operation's own chunks 0, 1, ...; slot(member, c) finds the memory.
 // The first publish() opens the operation.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/copy_bytes.h"
+
 namespace anyaccel::comm::shm {
 namespace {
 
@@ -47,7 +49,7 @@ void Pairs::write(const void* data, size_t bytes, int peer) {
     const size_t at = head % kRingBytes;
     piece = std::min(piece, kRingBytes - at);
     const size_t useful = std::min(piece, bytes);  // the rest is padding
-    if (useful > 0) std::memcpy(ring + at, from, useful);
+    if (useful > 0) copy_bytes(ring + at, from, useful);
     from += useful;
     bytes -= useful;
     left -= piece;
@@ -67,7 +69,7 @@ void Pairs::recv(void* data, size_t bytes, int peer, int tag) {
       wait_for_bytes(peer, 1);
       keep_more(peer);
     }
-    if (bytes > 0) std::memcpy(data, wanted->data.get(), bytes);
+    if (bytes > 0) copy_bytes(data, wanted->data.get(), bytes);
     kept.erase(wanted);
     group_.clear_activity();
     return;
@@ -108,7 +110,7 @@ size_t Pairs::read_some(void* data, size_t bytes, int peer) {
   const size_t at = tail % kRingBytes;
   const size_t piece = std::min({available(peer), bytes, kRingBytes - at, kPiece});
   if (piece == 0) return 0;
-  if (data) std::memcpy(data, group_.ring_from(peer) + at, piece);
+  if (data) copy_bytes(data, group_.ring_from(peer) + at, piece);
   taken.store(tail + piece, std::memory_order_release);
   group_.wake_sleepers();
   return piece;

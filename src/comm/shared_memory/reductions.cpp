@@ -10,6 +10,7 @@
 // Every element is combined in rank order, so that all methods give identical bits.
 #include <algorithm>
 
+#include "base/copy_bytes.h"
 #include "comm/shared_memory/chunk_port.h"
 #include "comm/shared_memory/exchange_chunks.h"
 #include "comm/shared_memory/pipeline.h"
@@ -154,7 +155,7 @@ void SharedMemoryCommunicator::all_reduce(void* data, int64_t count, DType dtype
   }
   if (bytes <= one_phase_bytes(size_)) {
     exchange_chunks(
-        group_, operation, Chunks(bytes, kSlotBytes), [&](char* slot, size_t, size_t n) { std::memcpy(slot, data, n); },
+        group_, operation, Chunks(bytes, kSlotBytes), [&](char* slot, size_t, size_t n) { copy_bytes(slot, data, n); },
         [&](const auto& slot_of, size_t, size_t) {
           for (int r = 0; r < size_; ++r) sources()[r] = r == rank_ ? data : slot_of(r);
           anyaccel::comm::reduce(data, sources(), size_, count, dtype, op);

@@ -12,6 +12,7 @@
 
 #include "anyaccel/error.h"
 #include "base/block_format.h"
+#include "base/copy_bytes.h"
 #include "base/files/open_file.h"
 #include "base/text/json.h"
 #include "base/text/utf8.h"
@@ -110,7 +111,7 @@ class HeaderReader {
       }
       const std::span<const std::byte> here = std::span(buffer_).subspan(position_ - begin_);
       const size_t now = std::min(here.size(), out.size());
-      std::memcpy(out.data(), here.data(), now);
+      copy_bytes(out.data(), here.data(), now);
       out = out.subspan(now);
       position_ += now;
     }

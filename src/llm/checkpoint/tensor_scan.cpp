@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "anyaccel/error.h"
+#include "base/copy_bytes.h"
 
 namespace anyaccel::llm {
 namespace {
@@ -64,7 +65,7 @@ ScanResult scan(std::span<const std::byte> bytes, const Format<Bits>& format, do
   for (size_t begin = 0; begin < bytes.size(); begin += piece_bytes) {
     const size_t now = std::min(piece_bytes, bytes.size() - begin);
     const size_t count = now / sizeof(Bits);
-    std::memcpy(piece, bytes.data() + begin, now);
+    copy_bytes(piece, bytes.data() + begin, now);
     Bits most = 0;
     for (size_t i = 0; i < count; ++i) most = std::max(most, static_cast<Bits>(piece[i] & format.magnitude));
     if (most < first_bad) {

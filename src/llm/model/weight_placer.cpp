@@ -11,6 +11,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "base/copy_bytes.h"
 #include "llm/quantize/quantize_rows.h"
 
 namespace anyaccel::llm {
@@ -51,7 +52,7 @@ Tensor unpaired(const Tensor& rows, int64_t head_rows) {
   for (int64_t stored = 0; stored < count; ++stored) {
     const int64_t within = stored % head_rows;
     const int64_t row = stored - within + within % 2 * (head_rows / 2) + within / 2;
-    std::memcpy(to + static_cast<size_t>(row) * row_bytes, from + static_cast<size_t>(stored) * row_bytes, row_bytes);
+    copy_bytes(to + static_cast<size_t>(row) * row_bytes, from + static_cast<size_t>(stored) * row_bytes, row_bytes);
   }
   return result;
 }

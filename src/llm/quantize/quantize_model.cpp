@@ -8,6 +8,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/llm/quantize.h"
+#include "base/copy_bytes.h"
 #include "llm/checkpoint/gguf.h"
 #include "llm/checkpoint/gguf_file_writer.h"
 #include "llm/checkpoint/gguf_names.h"
@@ -62,7 +63,7 @@ void pair_rows(std::vector<std::byte>& rows, size_t row_bytes, size_t head) {
   for (size_t row = 0; row < rows.size() / row_bytes; ++row) {
     const size_t within = row % head;
     const size_t to = row - within + within % (head / 2) * 2 + within / (head / 2);
-    std::memcpy(paired.data() + to * row_bytes, rows.data() + row * row_bytes, row_bytes);
+    copy_bytes(paired.data() + to * row_bytes, rows.data() + row * row_bytes, row_bytes);
   }
   rows = std::move(paired);
 }

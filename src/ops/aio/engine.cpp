@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/copy_bytes.h"
+
 namespace anyaccel::ops::aio {
 namespace {
 
@@ -277,7 +279,7 @@ Lane::Slot* Lane::direct(ActivePart& part, int64_t begin, int64_t end, bool boun
   if (!bounced) return slot;
   slot->bounce = bounce;
   slot->bounce_begin = round_down(begin, request.file.offset_alignment());
-  if (request.write) std::memcpy(bounce, part.memory_at(begin), static_cast<size_t>(end - begin));
+  if (request.write) copy_bytes(bounce, part.memory_at(begin), static_cast<size_t>(end - begin));
   slot->transfer.memory = bounce;
   slot->transfer.offset = slot->bounce_begin;
   slot->transfer.length = static_cast<size_t>(round_up(end, request.file.offset_alignment()) - slot->bounce_begin);
@@ -345,8 +347,8 @@ void Lane::complete(Slot& slot) {
   if (slot.direct && transfer.result % request.file.offset_alignment() != 0) {
     if (reached > slot.begin) {
       if (slot.bounce && !request.write) {
-        std::memcpy(slot.part->memory_at(slot.begin), slot.bounce + (slot.begin - slot.bounce_begin),
-                    static_cast<size_t>(reached - slot.begin));
+        copy_bytes(slot.part->memory_at(slot.begin), slot.bounce + (slot.begin - slot.bounce_begin),
+                   static_cast<size_t>(reached - slot.begin));
       }
       slot.begin = reached;
     }
@@ -378,8 +380,8 @@ void Lane::to_page_cache(Slot& slot) {
 
 void Lane::finish(Slot& slot) {
   if (slot.bounce && !slot.transfer.write) {
-    std::memcpy(slot.part->memory_at(slot.begin), slot.bounce + (slot.begin - slot.bounce_begin),
-                static_cast<size_t>(slot.end - slot.begin));
+    copy_bytes(slot.part->memory_at(slot.begin), slot.bounce + (slot.begin - slot.bounce_begin),
+               static_cast<size_t>(slot.end - slot.begin));
   }
   release(slot);
 }

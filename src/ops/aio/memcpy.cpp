@@ -8,6 +8,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/ops/async_io.h"
+#include "base/copy_bytes.h"
 
 namespace anyaccel::ops {
 
@@ -27,25 +28,26 @@ void AsyncIO::deepspeed_memcpy(const Tensor& destination, const Tensor& source) 
   auto* to = static_cast<char*>(destination.data());
   const auto* from = static_cast<const char*>(source.data());
   const size_t bytes = source.nbytes();
-  // Starting a thread costs about 30 us; a single core does not reach the memory's bandwidth.
-  constexpr size_t share = size_t{16} << 20;
-  const size_t threads = std::min<size_t>({bytes / share, std::thread::hardware_concurrency(), 8});
-  if (threads < 2 || (from < to + bytes && to < from + bytes)) {
-    if (bytes) std::memmove(to, from, bytes);
+  if (from < to + bytes && to < from + bytes) {
+    std::memmove(to, from, bytes);
     return;
   }
+  // Starting a thread costs about 30 us; a single core does not reach the memory's bandwidth.
+  constexpr size_t share = size_t{16} << 20;
+  const size_t threads =
+      std::clamp<size_t>(bytes / share, 1, std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 8));
   const size_t piece = (bytes / threads + 63) / 64 * 64;
   std::vector<std::jthread> others;
   for (size_t i = 1; i < threads; ++i) {
     const size_t begin = i * piece;
     const size_t length = i + 1 == threads ? bytes - begin : piece;
     try {
-      others.emplace_back([=] { std::memcpy(to + begin, from + begin, length); });
+      others.emplace_back([=] { copy_bytes(to + begin, from + begin, length); });
     } catch (const std::system_error&) {  // no more threads
-      std::memcpy(to + begin, from + begin, length);
+      copy_bytes(to + begin, from + begin, length);
     }
   }
-  std::memcpy(to, from, piece);
+  copy_bytes(to, from, std::min(piece, bytes));
 }
 
 }  // namespace anyaccel::ops

@@ -2,12 +2,12 @@
 // shares ownership of its device's context and frees the memory when it is destroyed.
 #pragma once
 
-#include <cstring>
 #include <memory>
 #include <mutex>
 
 #include "anyaccel/error.h"
 #include "anyaccel/tensor.h"
+#include "base/copy_bytes.h"
 #include "runtime/core/streams.h"
 
 namespace anyaccel {
@@ -59,7 +59,7 @@ class PinnedStorage final : public Storage {
     if (ordinary_) return false;
     std::shared_ptr<Storage> ordinary = Tensor::empty(Shape{static_cast<int64_t>(bytes())}, DType::U8).storage();
     context_->check(context_->driver().device_synchronize(context_->device), "unpin_memory");
-    std::memcpy(ordinary->data(), data(), bytes());
+    copy_bytes(ordinary->data(), data(), bytes());
     void* const locked = data();
     move_to(ordinary->data());
     ordinary_ = std::move(ordinary);

@@ -9,6 +9,7 @@
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
+#include "base/copy_bytes.h"
 #include "runtime/tensor/tensor_layout.h"
 
 namespace anyaccel {
@@ -115,7 +116,7 @@ Tensor Tensor::from_host(const void* data, const Shape& shape, DType dtype, Devi
   if (bytes == 0) return result;
   if (!data) throw InvalidArgument("Tensor::from_host: null was given for " + std::to_string(bytes) + " bytes");
   if (device.is_host()) {
-    std::memcpy(result.data(), data, bytes);
+    copy_bytes(result.data(), data, bytes);
   } else {
     device.accelerator->copy(result.data(), data, bytes, AA_COPY_HOST_TO_DEVICE, device.index);
     device.accelerator->current_stream(device.index).synchronize();

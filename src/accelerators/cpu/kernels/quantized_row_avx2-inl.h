@@ -1,12 +1,14 @@
 // Products of one row of x with quantized weights for AVX2: a struct for each format, for quantized_row.cpp. Included after
 // base/simd/highway.h, once per instruction set.
 //
-// The number of vector instructions bounds these kernels. A group of 32 values takes a product of bytes, whose pairs add up in 16 bits, one
-// that widens their sums, a conversion, and a multiply-add with its scale, which is read from memory in all lanes and so takes no
-// shuffle. The arithmetic on the scales of a block's eight groups is one vector's.
+// The number of vector instructions bounds these kernels. Products of bytes add up in 16 bits, with values of 4 or 5 bits those of a group of 32
+// until two numbers are left, so that one conversion and one multiply-add with a vector of scales are for eight groups. Q6_K and Q8_0
+// have larger values: there a group takes a conversion and a multiply-add with its scale, which is read from memory in all lanes. The
+// arithmetic on the scales of a block's eight groups is one vector's.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "accelerators/cpu/kernels/quantized_round-inl.h"
 #include "accelerators/cpu/kernels/quantized_row.h"
@@ -39,20 +41,15 @@ HWY_INLINE __m256i widened(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm2
 HWY_INLINE __m256 add_scaled(__m256 total, __m256i sums, const float* scale) {
   return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), _mm256_broadcast_ss(scale), total);
 }
-// The halves at b, b + step, b + 2 * step ... in the lanes 0, 1, 2 ... or, if `even_first`, 0, 4, 1, 5, 2, 6, 3, 7. Put together in scalar
-// registers, which have little else to do.
-HWY_INLINE __m256 eight_halves(const uint8_t* b, int64_t step, bool even_first) {
-  const auto half = [&](int i) {
-    uint16_t bits;
-    std::memcpy(&bits, b + i * step, sizeof bits);
-    return static_cast<uint64_t>(bits);
-  };
-  const int next = even_first ? 2 : 1, second = even_first ? 1 : 4;
-  const auto four = [&](int i) {
-    return half(i) | half(i + next) << 16 | half(i + 2 * next) << 32 | half(i + 3 * next) << 48;
-  };
-  const __m128i low = _mm_cvtsi64_si128(static_cast<int64_t>(four(0)));
-  return _mm256_cvtph_ps(_mm_unpacklo_epi64(low, _mm_cvtsi64_si128(static_cast<int64_t>(four(second)))));
+// Sums in 16 bits of what lies in halves of 128 bits: the first and last four numbers of a and of b become four of each, the first and last
+// two of every four of a and b two.
+HWY_INLINE __m256i add_fours(__m256i a, __m256i b) {
+  return _mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
+}
+HWY_INLINE __m256i add_twos(__m256i a, __m256i b) {
+  const __m256 front = _mm256_castsi256_ps(a), back = _mm256_castsi256_ps(b);
+  return _mm256_add_epi16(_mm256_castps_si256(_mm256_shuffle_ps(front, back, 0x88)),
+                          _mm256_castps_si256(_mm256_shuffle_ps(front, back, 0xdd)));
 }
 
 template <bool kFifth>
@@ -100,20 +97,32 @@ struct RowQ4OrQ5K {
         total[s + i] = _mm256_fmadd_ps(minima, minus_sums, total[s + i]);
       }
     }
-    AA_UNROLL for (int group = 0; group < 8; group += 2) {
-      const int8_t* at = x.values + kBlock * block + 32 * group;
-      const __m256i x0 = load_bytes(at), x1 = load_bytes(at + 32);
+    // Sums of 16 bits are of no more than four products of pairs, 4 * 2 * 31 * 127.
+    __m256i sums[2][kStreams];  // of groups 0 to 3 and 4 to 7, each in two numbers in both halves
+    AA_UNROLL for (int side = 0; side < 2; ++side) {
+      const int8_t* at = x.values + kBlock * block + 128 * side;
+      const __m256i x0 = load_bytes(at), x1 = load_bytes(at + 32), x2 = load_bytes(at + 64), x3 = load_bytes(at + 96);
       AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-        const __m256i both = load_bytes(b[s] + kNibbles + 16 * group);
-        __m256i low = low_nibbles(both), high = high_nibbles(both);
-        if constexpr (kFifth) {
-          low = _mm256_or_si256(low, fifth_bits(b[s], group));
-          high = _mm256_or_si256(high, fifth_bits(b[s], group + 1));
-        }
-        total[s] = add_scaled(total[s], widened(pairs_of(low, x0)), &scales[s][group]);
-        total[s] = add_scaled(total[s], widened(pairs_of(high, x1)), &scales[s][group + 1]);
+        sums[side][s] = add_twos(two_groups(b[s], 4 * side, x0, x1), two_groups(b[s], 4 * side + 2, x2, x3));
       }
     }
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      const __m256i front = widened(sums[0][s]), back = widened(sums[1][s]);
+      const __m256i all =
+          _mm256_add_epi32(_mm256_permute2x128_si256(front, back, 0x20), _mm256_permute2x128_si256(front, back, 0x31));
+      total[s] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(all), _mm256_load_ps(scales[s]), total[s]);
+    }
+  }
+
+  // Sums of two groups that lie in the lower and upper halves of the same bytes.
+  static HWY_INLINE __m256i two_groups(const uint8_t* block, int group, __m256i x0, __m256i x1) {
+    const __m256i both = load_bytes(block + kNibbles + 16 * group);
+    __m256i low = low_nibbles(both), high = high_nibbles(both);
+    if constexpr (kFifth) {
+      low = _mm256_or_si256(low, fifth_bits(block, group));
+      high = _mm256_or_si256(high, fifth_bits(block, group + 1));
+    }
+    return add_fours(pairs_of(low, x0), pairs_of(high, x1));
   }
 };
 
@@ -121,42 +130,47 @@ struct RowQ4OrQ5K {
 struct RowQ4_0 {
   static constexpr int64_t kBytes = 8 * 18;
   static constexpr bool kFine = false;
-  // The first halves of two groups, then the second ones.
+  // The first halves of a group and of the fourth after it, then the second ones.
   static int place(int group, int quarter) {
-    return group / 2 * 64 + quarter / 2 * 32 + group % 2 * 16 + quarter % 2 * 8;
+    return group % 4 * 64 + quarter / 2 * 32 + group / 4 * 16 + quarter % 2 * 8;
   }
-  // The even groups, then the odd ones.
   static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
-    const int at = group % 2 * 4 + group / 2;
-    first[at] = scale;
-    second[at] = -8 * scale * static_cast<float>(sums[0] + sums[1]);
+    first[group] = scale;
+    second[group] = -8 * scale * static_cast<float>(sums[0] + sums[1]);
+  }
+
+  // The scales of eight blocks. Of 32 bytes, the first half has that of an even block in the lower half of a word, and the second half that of the
+  // next block in the upper half of a word; both words are at the same place, another one for each pair of blocks.
+  static HWY_INLINE __m256 scales_of(const uint8_t* b) {
+    __m256i words = _mm256_blend_epi32(load_bytes(b), load_bytes(b + 32), 0b00100010);
+    words = _mm256_blend_epi32(words, load_bytes(b + 64), 0b01000100);
+    words = _mm256_blend_epi32(words, load_bytes(b + 96), 0b10001000);
+    return _mm256_cvtph_ps(
+        _mm_blend_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1), 0b10101010));
   }
 
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
     const __m256 factors = _mm256_loadu_ps(x.first + 16 * block), minus_sums = _mm256_loadu_ps(x.second + 16 * block);
-    __m256i sums[kStreams][4];  // of two blocks each, in its halves
-    AA_UNROLL for (int pair = 0; pair < 4; ++pair) {
-      const int8_t* at = x.values + kBlock * block + 64 * pair;
-      const __m256i x0 = load_bytes(at), x1 = load_bytes(at + 32);
+    __m256i sums[2][kStreams];  // of the blocks 0, 1, and 4, 5; and of 2, 3, and 6, 7
+    AA_UNROLL for (int side = 0; side < 2; ++side) {
+      const int8_t* at = x.values + kBlock * block + 128 * side;
+      const __m256i x0 = load_bytes(at), x1 = load_bytes(at + 32), x2 = load_bytes(at + 64), x3 = load_bytes(at + 96);
       AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-        const uint8_t* q = b[s] + 36 * pair + 2;
-        const __m256i two = _mm256_inserti128_si256(_mm256_castsi128_si256(load_half(q)), load_half(q + 18), 1);
-        sums[s][pair] = _mm256_add_epi16(pairs_of(low_nibbles(two), x0), pairs_of(high_nibbles(two), x1));
+        sums[side][s] = add_fours(two_blocks(b[s] + 36 * side, x0, x1), two_blocks(b[s] + 36 * side + 18, x2, x3));
       }
     }
     AA_UNROLL for (int s = 0; s < kStreams; ++s) {
       // No more than 8 times 2 * 15 * 127 in 16 bits.
-      const auto added = [](__m256i a, __m256i c) HWY_ATTR {
-        return _mm256_add_epi16(_mm256_unpacklo_epi64(a, c), _mm256_unpackhi_epi64(a, c));
-      };
-      const __m256 front = _mm256_castsi256_ps(added(sums[s][0], sums[s][1]));  // the blocks 0, 2, and 1, 3
-      const __m256 back = _mm256_castsi256_ps(added(sums[s][2], sums[s][3]));   // 4, 6, and 5, 7
-      const __m256i all = _mm256_add_epi16(_mm256_castps_si256(_mm256_shuffle_ps(front, back, 0x88)),
-                                           _mm256_castps_si256(_mm256_shuffle_ps(front, back, 0xdd)));
-      const __m256 scaled = _mm256_fmadd_ps(_mm256_cvtepi32_ps(widened(all)), factors, minus_sums);
-      total[s] = _mm256_fmadd_ps(eight_halves(b[s], 18, true), scaled, total[s]);
+      const __m256 all = _mm256_cvtepi32_ps(widened(add_twos(sums[0][s], sums[1][s])));
+      total[s] = _mm256_fmadd_ps(scales_of(b[s]), _mm256_fmadd_ps(all, factors, minus_sums), total[s]);
     }
+  }
+
+  // Sums of a block and of the fourth one after it, each in a half.
+  static HWY_INLINE __m256i two_blocks(const uint8_t* b, __m256i x0, __m256i x1) {
+    const __m256i two = _mm256_inserti128_si256(_mm256_castsi128_si256(load_half(b + 2)), load_half(b + 4 * 18 + 2), 1);
+    return _mm256_add_epi16(pairs_of(low_nibbles(two), x0), pairs_of(high_nibbles(two), x1));
   }
 };
 
@@ -169,12 +183,21 @@ struct RowQ8_0 {
     first[group] = scale;
   }
 
+  // The scales of eight blocks. Sixteen bytes that begin early enough have a scale in its own place, so that each but the first takes one
+  // instruction, which reads and blends.
+  template <int... kBefore>
+  static HWY_INLINE __m256 scales_of(const uint8_t* b, std::integer_sequence<int, kBefore...> /*the first seven*/) {
+    __m128i all = load_half(b);
+    ((all = _mm_blend_epi16(all, load_half(b + (34 - 2) * (kBefore + 1)), 1 << (kBefore + 1))), ...);
+    return _mm256_cvtph_ps(all);
+  }
+
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
     const __m256 factors = _mm256_loadu_ps(x.first + 16 * block);
     alignas(32) float scales[kStreams][8];
     AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      _mm256_store_ps(scales[s], _mm256_mul_ps(eight_halves(b[s], 34, false), factors));
+      _mm256_store_ps(scales[s], _mm256_mul_ps(scales_of(b[s], std::make_integer_sequence<int, 7>()), factors));
     }
     AA_UNROLL for (int group = 0; group < 8; ++group) {
       const int8_t* at = x.values + 2 * (kBlock * block + 32 * group);

@@ -329,6 +329,7 @@ TEST(RaggedOpsTest, RefusesTensorsThatDoNotFit) {
     library->linear_kv_copy(c, queries, keys, k, batch, b.seqs(), b.owners(), b.table());
   };
   expect_refused([&] { copy(zeros({9, 4, 1, 1, 4}), q, k, b.batch); }, "kv_cache must be [any, any, 2, any, any]");
+  expect_refused([&] { copy(zeros({9, 0, 2, 1, 4}), q, k, b.batch); }, "blocks of at least one position");
   expect_refused([&] { copy(cache, zeros({12, 7}), k, b.batch); }, "q must be [T, heads * 4]");
   expect_refused([&] { copy(cache, q, zeros({12, 4}, DType::F16), b.batch); }, "k must be float32");
   expect_refused([&] { copy(cache, q, k, {13, 3}); }, "batch.n_tokens must be from 0 to 12");

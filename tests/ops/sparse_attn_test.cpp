@@ -559,6 +559,7 @@ TEST(SparseAttnTest, RefusesTensorsThatDoNotFit) {
   expect_refused([&] { library->matmul(layout, 4, "ddd"); }, "\"ddd\"");
   expect_refused([&] { library->matmul(layout, 0, "sdd"); }, "block must be at least 1");
   expect_refused([&] { library->matmul(layout.to(DType::F32), 4, "sdd"); }, "layout must be int32 or int64");
+  expect_refused([&] { library->matmul(zeros({0, 2, 2}, DType::I32), 4, "sdd"); }, "at least one head");
   expect_refused(
       [&] {
         library->matmul(Tensor::from_host(std::vector<int64_t>{2}.data(), {1, 1}, DType::I64), 4, "sdd");

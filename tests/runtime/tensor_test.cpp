@@ -113,6 +113,9 @@ TEST(TensorViews, Slices) {
   EXPECT_EQ(t.slice(-1, -3, 10).to_vector<float>(), (Floats{7, 8, 9}));
   EXPECT_EQ(t.slice(0, 4, 4).numel(), 0);
   EXPECT_EQ(t.slice(0, 10, 10).numel(), 0);
+  const Tensor none = Tensor::empty({3, 0}, DType::F32);  // any part of it is a view, though it has no memory to lie in
+  EXPECT_EQ(none.slice(0, 1, 3).shape(), (Shape{2, 0}));
+  EXPECT_EQ(none.select(0, 2).shape(), (Shape{0}));
   EXPECT_THROW(t.slice(0, 0, 11), InvalidArgument);
   EXPECT_THROW(t.slice(0, 5, 4), InvalidArgument);
   EXPECT_THROW(t.slice(0, 0, 4, 0), InvalidArgument);

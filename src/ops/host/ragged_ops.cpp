@@ -105,6 +105,9 @@ struct RaggedOps::Impl {
     const Device device = kv_cache.device();
     check_ragged(op, "kv_cache", kv_cache, {}, {-1, -1, 2, -1, -1}, device);
     if (!kv_cache.is_contiguous()) refuse_call(op, "kv_cache must be contiguous");
+    if (kv_cache.size(1) == 0) {
+      refuse_call(op, "kv_cache must have blocks of at least one position, and is " + tensor_text(kv_cache));
+    }
     const DType dtype = kv_cache.dtype();
     const int64_t kv_heads = kv_cache.size(3), size = kv_cache.size(4);
     check_ragged(op, "q", q, dtype, {-1, -1}, device);

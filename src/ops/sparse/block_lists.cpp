@@ -44,6 +44,9 @@ SparseAttn::Layout::Layout(const char* op, const Tensor& layout, int64_t block) 
   if (layout.ndim() != 2 && layout.ndim() != 3) {
     refuse_call(op, "layout must be [heads, rows, columns] or [rows, columns], and is " + tensor_text(layout));
   }
+  if (layout.ndim() == 3 && layout.size(0) == 0) {
+    refuse_call(op, "layout must be of at least one head, and is " + tensor_text(layout));
+  }
   if (block < 1) refuse_call(op, "block must be at least 1, and is " + std::to_string(block));
   heads_ = layout.ndim() == 3 ? layout.size(0) : 0;
   rows_ = layout.size(-2);

@@ -80,7 +80,10 @@ struct Layout {
     std::copy(t.strides().begin(), t.strides().end(), strides.begin());
   }
   Tensor on(const Tensor& t, int64_t offset) const {
-    return Tensor(t.storage(), t.dtype(), Shape(first(sizes, ndim)), first(strides, ndim), offset);
+    const Shape shape(first(sizes, ndim));
+    // A view without elements begins nowhere: the place to which its strides lead may be outside the storage.
+    return Tensor(t.storage(), t.dtype(), shape, first(strides, ndim),
+                  shape.numel() == 0 ? t.storage_offset() : offset);
   }
 
   int ndim;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -61,14 +62,18 @@ class FusedStep : public ::testing::Test {
     if (dtype == DType::BF16) options.activations = Activations::BF16;
     return Model::load(load_reference_model(name).directory, options);
   }
-  // The ops of one step of one token.
-  std::vector<std::string> one_step(const std::string& name, DType dtype = DType::F32) {
+  // The ops of one step of one token for each sequence.
+  std::vector<std::string> one_step(const std::string& name, DType dtype = DType::F32, int64_t sequences = 1) {
     SessionOptions options;
     options.context = 16;
+    options.sequences = sequences;
     Session session(load(name, dtype), options);
-    const std::vector<int32_t> id{3}, zero{0};
+    const auto count = static_cast<size_t>(sequences);
+    const std::vector<int32_t> ids(count, 3), positions(count, 0);
+    std::vector<int32_t> rows(count);
+    std::iota(rows.begin(), rows.end(), 0);
     accelerator_->ops.clear();
-    session.forward({id, zero, zero}, zero);
+    session.forward({ids, rows, positions}, rows);
     return accelerator_->ops;
   }
   static std::vector<int32_t> greedy(const ReferenceModel& reference) {
@@ -137,6 +142,22 @@ TEST_F(FusedStep, NotAcrossTheNormsOfQwen3) {
   EXPECT_EQ(one_step("qwen3"),
             step_of(layers_of("qwen3"), {"rms_norm", "linear_multi", "rms_norm", "rms_norm", "rope", "cache_write"},
                     {"norm_gated_linear"}, {"norm_linear"}));
+}
+
+// What a step of many sequences reads does not grow with their number: each product of the model is one op for all of them.
+TEST_F(FusedStep, ManySequencesTakeTheOpsOfOne) {
+  const auto cpu = make_accelerator("cpu");
+  use(dynamic_cast<DriverAccelerator&>(*cpu).driver());
+  for (const std::string& name : anyaccel::testing::reference_model_names()) {
+    SCOPED_TRACE(name);
+    const auto ops = [&](int64_t sequences) {
+      Names all = one_step(name, DType::F32, sequences);
+      std::erase(all, "rope_table");  // one for each sequence where the frequencies follow its length
+      return all;
+    };
+    const Names of_one = ops(1);
+    for (const int64_t sequences : {2, 8, 31}) EXPECT_EQ(ops(sequences), of_one) << sequences;
+  }
 }
 
 TEST_F(FusedStep, GivesTheSameText) {

@@ -3,8 +3,7 @@
 //
 // The number of vector instructions bounds these kernels. Products of bytes add up in 16 bits, with values of 4 or 5 bits those of a group of 32
 // until two numbers are left, so that one conversion and one multiply-add with a vector of scales are for eight groups. Q6_K and Q8_0
-// have larger values: there a group takes a conversion and a multiply-add with its scale, which is read from memory in all lanes. The
-// arithmetic on the scales of a block's eight groups is one vector's.
+// have larger values: there they are for two groups and for one. The arithmetic on the scales of a block's eight groups is one vector's.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -217,15 +216,15 @@ struct RowQ6K {
   static constexpr bool kFine = false;
   static int place(int group, int quarter) { return group * 32 + quarter * 8; }
   static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
-    first[group] = scale;
     for (int half = 0; half < 2; ++half) {  // scales of the weights are of 16 values
+      first[2 * group + half] = scale;
       second[2 * group + half] = -32 * scale * static_cast<float>(sums[half]);
     }
   }
 
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
-    const float* second = x.second + 16 * block;
+    const float *first = x.first + 16 * block, *second = x.second + 16 * block;
     __m256i scales[kStreams];  // of 16 bits: those of even sixteens in the first half, those of odd ones in the second
     __m256 sums[kStreams];
     const __m256i to_upper_bytes = _mm256_setr_epi8(-1, 0, -1, 2, -1, 4, -1, 6, -1, 8, -1, 10, -1, 12, -1, 14,  //
@@ -237,17 +236,25 @@ struct RowQ6K {
       const __m256 back = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)));
       sums[s] = _mm256_fmadd_ps(back, _mm256_loadu_ps(second + 8), _mm256_mul_ps(front, _mm256_loadu_ps(second)));
     }
-    AA_UNROLL for (int group = 0; group < 8; ++group) {
-      const __m256i values = load_bytes(x.values + kBlock * block + 32 * group);
-      const __m256i of_group = _mm256_set1_epi16(static_cast<int16_t>((2 * group + 1) << 8 | 2 * group));
+    AA_UNROLL for (int side = 0; side < 2; ++side) {
+      const int8_t* at = x.values + kBlock * block + 128 * side;
+      const __m256i x0 = load_bytes(at), x1 = load_bytes(at + 32), x2 = load_bytes(at + 64), x3 = load_bytes(at + 96);
+      const __m256 of_front = in_both_halves(first + 8 * side), of_back = in_both_halves(first + 8 * side + 4);
       AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-        const __m256i nibbles = load_bytes(b[s] + group / 4 * 64 + group % 2 * 32);
-        const __m256i bits = load_bytes(b[s] + 128 + group / 4 * 32);
-        const __m256i low = group % 4 < 2 ? low_nibbles(nibbles) : high_nibbles(nibbles);
-        const __m256i u = _mm256_or_si256(low, upper_bits(bits, group % 4));
-        // The products are multiplied with their integer scales where they are widened.
-        const __m256i scaled = _mm256_madd_epi16(pairs_of(u, values), _mm256_shuffle_epi8(scales[s], of_group));
-        sums[s] = add_scaled(sums[s], scaled, x.first + 16 * block + group);
+        const __m256i nibbles0 = load_bytes(b[s] + 64 * side), nibbles1 = load_bytes(b[s] + 64 * side + 32);
+        const __m256i bits = load_bytes(b[s] + 128 + 32 * side);
+        // Two products of 16 bits, 2 * 2 * 63 * 127, are no more than 32,004.
+        const __m256i front =
+            add_fours(pairs_of(with_upper_bits(low_nibbles(nibbles0), _mm256_slli_epi16(bits, 4)), x0),
+                      pairs_of(with_upper_bits(low_nibbles(nibbles1), _mm256_slli_epi16(bits, 2)), x1));
+        const __m256i back =
+            add_fours(pairs_of(with_upper_bits(high_nibbles(nibbles0), bits), x2),
+                      pairs_of(with_upper_bits(high_nibbles(nibbles1), _mm256_srli_epi16(bits, 2)), x3));
+        // They are multiplied with their integer scales where they are widened.
+        sums[s] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_madd_epi16(front, four_each(scales[s], 4 * side))),
+                                  of_front, sums[s]);
+        sums[s] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_madd_epi16(back, four_each(scales[s], 4 * side + 2))),
+                                  of_back, sums[s]);
       }
     }
     AA_UNROLL for (int s = 0; s < kStreams; ++s) {
@@ -257,11 +264,18 @@ struct RowQ6K {
     }
   }
 
-  // The bits 2 * number and 2 * number + 1 of each byte as its bits 4 and 5.
-  static HWY_INLINE __m256i upper_bits(__m256i bits, int number) {
-    const __m256i shifted =
-        number < 2 ? _mm256_slli_epi16(bits, 4 - 2 * number) : _mm256_srli_epi16(bits, 2 * number - 4);
-    return _mm256_and_si256(shifted, _mm256_set1_epi8(0x30));
+  static HWY_INLINE __m256 in_both_halves(const float* four) {
+    return _mm256_broadcast_ps(reinterpret_cast<const __m128*>(four));
+  }
+  // The bits 4 and 5 of each byte are those of `bits`.
+  static HWY_INLINE __m256i with_upper_bits(__m256i low, __m256i bits) {
+    return _mm256_or_si256(low, _mm256_and_si256(bits, _mm256_set1_epi8(0x30)));
+  }
+  // In each half, the words `group` and `group` + 1, four times each.
+  static HWY_INLINE __m256i four_each(__m256i scales, int group) {
+    const auto word = [](int number) { return static_cast<int16_t>((2 * number + 1) << 8 | 2 * number); };
+    const int16_t a = word(group), b = word(group + 1);
+    return _mm256_shuffle_epi8(scales, _mm256_setr_epi16(a, a, a, a, b, b, b, b, a, a, a, a, b, b, b, b));
   }
 };
 

@@ -508,6 +508,62 @@ TEST(CpuAttention, RoundedPairs) {
   });
 }
 
+// The kernels of AVX2 for a token whose caches are bf16: every number of heads, and slots around the 24 that are transposed together,
+// the 96 of a block and the 288 that a part has at least. Of heads, those next to one that is not a number must not notice.
+TEST(CpuAttention, ATokenOverTransposedKeys) {
+  if (anyaccel::testing::device_under_test()) GTEST_SKIP() << "these are the bounds of the host's kernels";
+  constexpr double infinity = std::numeric_limits<double>::infinity();
+  for_each_seed([&](Random& random) {
+    int64_t transposed = 0;
+    for (int i = 0; i < 64; ++i) {
+      const int64_t group = 1 + i % 16, kind = random.integer(0, 4);
+      const int64_t d = random.pick<int64_t>({32, 64, 64, 96, 128, 160});
+      const int64_t slots = random.pick<int64_t>({1, 2, 23, 24, 25, 47, 71, 95, 96, 97, 119, 120, 191, 193, 290, 400});
+      const aa_attention_params params = params_of(
+          d, random.chance(0.3) ? static_cast<int32_t>(random.integer(1, 300)) : 0, random.chance(0.2) ? 5.0f : 0.0f);
+      OpCase c = make_case(random, {1, group, 1, d, 1, slots + 3}, false, DType::BF16, params);
+      set_tokens(
+          c, [](int64_t) { return 0; }, [&](int64_t) { return slots - 1; });
+      if (kind < 3 && random.chance(0.3)) add_of_heads(random, c);
+      const int64_t begin = params.window > 0 ? std::max<int64_t>(0, slots - params.window) : 0;
+      const int64_t odd_head = random.integer(0, group - 1), odd_element = random.integer(0, d - 1);
+      c.tensors[1].fill([&](int64_t e) {
+        if (e != odd_head * d + odd_element) return random.normal();
+        return kind == 1 ? infinity - infinity : kind == 2 ? infinity : 1.0;
+      });
+      for (const size_t tensor : {size_t{2}, size_t{3}}) {
+        c.tensors[tensor].fill([&](int64_t e) {
+          const int64_t j = e / d;
+          if (j >= slots || j < begin) return e % 2 == 0 ? infinity : infinity - infinity;  // the token does not see it
+          if (tensor == 3 && kind == 3 && j == slots - 1) return e % 5 == 0 ? infinity : e % 7 == 0 ? -infinity : 1.0;
+          if (tensor == 3 && kind == 4 && j == begin && e % 3 == 0) return infinity - infinity;
+          return random.normal();
+        });
+      }
+      transposed += group >= 8 && slots - begin >= 24 ? 1 : 0;
+      SCOPED_TRACE(c.text() + " kind " + std::to_string(kind) + ", window " + std::to_string(params.window) + ", cap " +
+                   std::to_string(params.softcap));
+      for_each_isa([&](Isa isa) {
+        if (isa > Isa::Avx2) return;  // queries may be rounded
+        const Attended expected = attended_token(c, params, false);
+        OpCase found = c;
+        run(found, true);
+        EXPECT_TRUE(found.tensors[0].untouched());
+        const DType out = found.tensors[0].dtype();
+        for (int64_t e = 0; e < found.tensors[0].count(); ++e) {
+          const auto at = static_cast<size_t>(e);
+          const double value = found.tensors[0].number(e);
+          if (std::isnan(expected.out[at]) && std::isnan(value)) continue;
+          if (expected.out[at] == value) continue;  // infinities
+          ASSERT_NEAR(value, expected.out[at], expected.limit[at] + ulp_of(out, expected.out[at])) << "element " << e;
+        }
+      });
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+    EXPECT_GT(transposed, 10);
+  });
+}
+
 // Runs the tiles of a call one by one by a kernel, as the op does.
 void run_tiles(OpCase& c, const aa_attention_params& params, bool by_row,
                const std::function<void(const AttentionCall&, const AttentionTile&)>& run_tile) {

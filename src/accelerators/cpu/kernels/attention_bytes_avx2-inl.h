@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "accelerators/cpu/kernels/attention_rows-inl.h"
+#include "accelerators/cpu/kernels/attention_slots_avx2-inl.h"
 #include "accelerators/cpu/kernels/attention_twelve-inl.h"
 #include "accelerators/cpu/kernels/attention_values-inl.h"
 #include "accelerators/cpu/kernels/attention_wide-inl.h"
@@ -31,10 +32,6 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX2
 
 // ---- int8: keys ---------------------------------------------------------------------------------------------------
-
-// The slots whose keys are transposed together: three vectors of them and four query heads are twelve sums.
-constexpr int64_t kSlotVectors = 3, kSlotsAtOnce = kSlotVectors * kLanes;
-static_assert(kSlots % kSlotsAtOnce == 0);
 
 // The value of a block that transpose_block() puts at place t: each 128 bits of rows are interleaved for themselves.
 constexpr int64_t value_of_place(int64_t t) { return t / 4 * 2 + t % 2 + (t % 4 < 2 ? 0 : kBlockValues / 2); }

@@ -91,6 +91,15 @@ class TokenProducts {
   explicit TokenProducts(TokenState& state) : s_(state) {}
 
   void prepare() {
+    const int64_t whole = s_.rows / kTwelveRows * kTwelveRows;
+    // To transpose keys for four heads alone takes as many instructions as it saves.
+    if (static_cast<DType>(s_.call.k->dtype) == DType::BF16 && whole > kTwelveRows) {
+      slot_queries_ = s_.spread + s_.padded_rows * s_.size;
+      const float factor = score_factor(s_.call.scale, s_.call.softcap);
+      for (int64_t m = 0; m < whole; m += kTwelveRows) {
+        pack_slot_queries(s_.q + m * s_.size, s_.size, factor, slot_queries_ + m * s_.size);
+      }
+    }
     order_queries(s_);
     for (int64_t m = 0; m + kTwelveRows <= s_.rows; m += kTwelveRows) {
       float* to = s_.spread + m * s_.size;
@@ -113,6 +122,12 @@ class TokenProducts {
           return;
         }
       } else if constexpr (rows() == kTwelveRows) {
+        if constexpr (std::is_same_v<Type, Bf16Type>) {
+          if (slot_queries_ != nullptr && keys.slots >= kSlotsAtOnce && are_dense(keys, s_.size)) {
+            if (m == 0) score_bf16(keys, slot_queries_, s_.rows / kTwelveRows * kTwelveRows, s_.size, scores);
+            return;
+          }
+        }
         float* spare = s_.unit_sums;  // no matrix unit needs it here
         return score_by_twelve<Type>(keys, spread, s_.size, factor, spare, scores);
       }
@@ -134,6 +149,10 @@ class TokenProducts {
     const auto dtype = static_cast<DType>(s_.call.v->dtype);
     const auto by_four = dtype == DType::U8 ? sum_int8 : dtype == DType::F8E4M3 ? sum_fp8 : nullptr;
     int64_t m = 0;
+    if (dtype == DType::BF16 && s_.rows >= kTwelveRows && are_dense(values, s_.size)) {
+      m = s_.rows / kTwelveRows * kTwelveRows;
+      sum_bf16(values, s_.scores, s_.correction, s_.sums, m, s_.size);
+    }
     for (; by_four != nullptr && m + kTwelveRows <= s_.rows; m += kTwelveRows) {
       by_four(values, s_.scores + m * kScoreStride, s_.correction + m, s_.sums + m * s_.size, s_.size);
     }
@@ -144,6 +163,7 @@ class TokenProducts {
 
  private:
   TokenState& s_;
+  float* slot_queries_ = nullptr;  // see pack_slot_queries; null where score_bf16() is not used
 };
 
 #endif

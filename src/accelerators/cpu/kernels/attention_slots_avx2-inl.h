@@ -1,0 +1,293 @@
+// Attention of a token over rows of bf16 without gaps, with AVX2: what a core takes in is instructions, whatever they are, so these are
+// the arrangements with the fewest for a multiply-add. Included after base/simd/highway.h, once per instruction set; empty for others than
+// AVX2.
+//
+// Keys are widened and transposed once for all query heads, so that lanes are slots, and no lanes are left to be summed. Values are
+// added up for three vectors of results and four heads.
+#include <algorithm>
+#include <type_traits>
+
+#include "accelerators/cpu/kernels/attention_rows-inl.h"
+#include "accelerators/cpu/kernels/attention_transpose-inl.h"
+#include "accelerators/cpu/kernels/attention_twelve-inl.h"
+#include "accelerators/cpu/kernels/attention_values-inl.h"
+#include "accelerators/cpu/kernels/vector-inl.h"
+
+#if defined(ANYACCEL_CPU_KERNELS_ATTENTION_SLOTS_AVX2_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ANYACCEL_CPU_KERNELS_ATTENTION_SLOTS_AVX2_INL_H_
+#undef ANYACCEL_CPU_KERNELS_ATTENTION_SLOTS_AVX2_INL_H_
+#else
+#define ANYACCEL_CPU_KERNELS_ATTENTION_SLOTS_AVX2_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+#if HWY_TARGET == HWY_AVX2
+
+// The slots whose keys are transposed together: three vectors of them and four query heads are twelve sums.
+constexpr int64_t kSlotVectors = 3, kSlotsAtOnce = kSlotVectors * kLanes;
+static_assert(kSlots % kSlotsAtOnce == 0);
+
+constexpr int64_t kLine = 64;
+
+// Whether rows of `size` elements lie one behind the other.
+HWY_INLINE bool are_dense(const BlockRows& rows, int64_t size) { return rows.stride == row_offset(Bf16Type(), size); }
+
+// ---- keys -----------------------------------------------------------------------------------------------------------
+
+// Elements that are transposed together, so that keys and queries stay in the first-level cache.
+constexpr int64_t kKeyElements = 64;
+// Elements of a step of score_slots(), and lines that it fetches.
+constexpr int64_t kScoreStep = 8, kScoreLines = 3;
+
+// Keys of kSlotsAtOnce slots, transposed.
+struct SlotKeys {
+  alignas(32) float values[kKeyElements][kSlotsAtOnce];
+};
+
+// Puts factor * queries of kTwelveRows rows, `size` floats apart, into the order of score_slots(): for each element those of each row.
+HWY_INLINE void pack_slot_queries(const float* HWY_RESTRICT q, int64_t size, float factor, float* HWY_RESTRICT to) {
+  for (int64_t d = 0; d < size; ++d) {
+    for (int64_t m = 0; m < kTwelveRows; ++m) *to++ = factor * q[m * size + d];
+  }
+}
+
+// Widens and transposes kPair elements of kLanes rows, `stride` bytes apart: to[element * kSlotsAtOnce + row].
+HWY_INLINE void transpose_keys(const char* row, int64_t stride, float* to) {
+  FloatVec pairs[kLanes];
+  AA_UNROLL for (int64_t s = 0; s < kLanes; ++s) {
+    pairs[s] = hn::BitCast(kFloats, load_bf16_pairs(reinterpret_cast<const uint16_t*>(row + s * stride)));
+  }
+  transpose(pairs);
+  AA_UNROLL for (int64_t i = 0; i < kLanes; ++i, to += 2 * kSlotsAtOnce) {
+    const auto bits = hn::BitCast(kUints, pairs[i]);
+    hn::Store(hn::BitCast(kFloats, hn::ShiftLeft<16>(bits)), kFloats, to);
+    hn::Store(hn::BitCast(kFloats, hn::And(bits, hn::Set(kUints, 0xffff0000u))), kFloats, to + kSlotsAtOnce);
+  }
+}
+
+// Assembly blocks hold their whole loops, since the compiler keeps sums in memory between blocks. They set the sums, and add to nothing,
+// so that their operands are few enough. Registers 12 to 14 are keys or values, and 15 is a query or a weight.
+// clang-format off
+#define AA_CLEAR(sum) "vxorps %[" #sum "], %[" #sum "], %[" #sum "]\n\t"
+#define AA_CLEAR_SUMS                                                           \
+  AA_CLEAR(s0) AA_CLEAR(s1) AA_CLEAR(s2) AA_CLEAR(s3) AA_CLEAR(s4) AA_CLEAR(s5) \
+  AA_CLEAR(s6) AA_CLEAR(s7) AA_CLEAR(s8) AA_CLEAR(s9) AA_CLEAR(s10) AA_CLEAR(s11)
+#define AA_SUMS(sums)                                                                                         \
+  [s0] "=&x"((sums)[0].raw), [s1] "=&x"((sums)[1].raw), [s2] "=&x"((sums)[2].raw), [s3] "=&x"((sums)[3].raw), \
+  [s4] "=&x"((sums)[4].raw), [s5] "=&x"((sums)[5].raw), [s6] "=&x"((sums)[6].raw), [s7] "=&x"((sums)[7].raw), \
+  [s8] "=&x"((sums)[8].raw), [s9] "=&x"((sums)[9].raw), [s10] "=&x"((sums)[10].raw), [s11] "=&x"((sums)[11].raw)
+#define AA_CLOBBERED "xmm12", "xmm13", "xmm14", "xmm15", "memory", "cc"
+
+// The products of three vectors with one number, which an instruction spreads.
+#define AA_ADD_TWO(number, s0, s1)               \
+  "vbroadcastss " number ", %%ymm15\n\t"         \
+  "vfmadd231ps %%ymm12, %%ymm15, %[" #s0 "]\n\t" \
+  "vfmadd231ps %%ymm13, %%ymm15, %[" #s1 "]\n\t"
+#define AA_ADD_THREE(number, s0, s1, s2) \
+  AA_ADD_TWO(number, s0, s1)             \
+  "vfmadd231ps %%ymm14, %%ymm15, %[" #s2 "]\n\t"
+
+#define AA_SCORE_ELEMENT(e)                      \
+  "vmovaps " #e "*96(%[key]), %%ymm12\n\t"       \
+  "vmovaps " #e "*96+32(%[key]), %%ymm13\n\t"    \
+  "vmovaps " #e "*96+64(%[key]), %%ymm14\n\t"    \
+  AA_ADD_THREE(#e "*16(%[query])", s0, s1, s2)   \
+  AA_ADD_THREE(#e "*16+4(%[query])", s3, s4, s5) \
+  AA_ADD_THREE(#e "*16+8(%[query])", s6, s7, s8) \
+  AA_ADD_THREE(#e "*16+12(%[query])", s9, s10, s11)
+// clang-format on
+
+// scores[m][s] = sum of the products of keys with the queries of kTwelveRows rows over `elements`, a multiple of kScoreStep, added to
+// what is there unless `first`. Fetches kScoreLines lines from `ahead` on with each kScoreStep elements, and into the first-level cache as
+// many that lie `near` bytes behind those.
+HWY_INLINE void score_slots(const SlotKeys& keys, const float* query, int64_t elements, bool first, const char* ahead,
+                            int64_t near, float* HWY_RESTRICT scores) {
+  static_assert(kScoreStep == 8 && kScoreLines == 3 && kSlotsAtOnce * sizeof(float) == 96);  // as below
+  FloatVec sums[12];
+  const float* key = keys.values[0];
+  const float* const end = key + elements * kSlotsAtOnce;
+  // clang-format off
+  asm(AA_CLEAR_SUMS  // NOLINT(hicpp-no-assembler)
+      "1:\n\t"
+      AA_SCORE_ELEMENT(0) AA_SCORE_ELEMENT(1) AA_SCORE_ELEMENT(2) AA_SCORE_ELEMENT(3)
+      AA_SCORE_ELEMENT(4) AA_SCORE_ELEMENT(5) AA_SCORE_ELEMENT(6) AA_SCORE_ELEMENT(7)
+      "prefetcht1 (%[ahead])\n\t"
+      "prefetcht1 64(%[ahead])\n\t"
+      "prefetcht1 128(%[ahead])\n\t"
+      "prefetcht0 (%[ahead],%[near])\n\t"
+      "prefetcht0 64(%[ahead],%[near])\n\t"
+      "prefetcht0 128(%[ahead],%[near])\n\t"
+      "add $3*64, %[ahead]\n\t"
+      "add $8*16, %[query]\n\t"
+      "add $8*96, %[key]\n\t"
+      "cmp %[key], %[end]\n\t"
+      "jne 1b"
+      : AA_SUMS(sums), [key] "+&r"(key), [query] "+&r"(query), [ahead] "+&r"(ahead)
+      : [end] "r"(end), [near] "r"(near)
+      : AA_CLOBBERED);
+  // clang-format on
+  AA_UNROLL for (int64_t i = 0; i < 12; ++i) {
+    float* to = scores + i / kSlotVectors * kScoreStride + i % kSlotVectors * kLanes;
+    hn::StoreU(first ? sums[i] : hn::Add(hn::LoadU(kFloats, to), sums[i]), kFloats, to);
+  }
+}
+
+// scores[m][j] = query m * key j for dense rows, a multiple of kTwelveRows of them, and kSlotsAtOnce slots or more. `q` is of
+// pack_slot_queries(), those of each kTwelveRows rows.
+HWY_NOINLINE void score_bf16(const BlockRows& keys, const float* HWY_RESTRICT q, int64_t rows, int64_t size,
+                             float* HWY_RESTRICT scores) {
+  // The keys that are transposed next are brought from the second-level cache to the first: without, scores take some 5% longer.
+  const auto near = static_cast<int64_t>(reinterpret_cast<intptr_t>(keys.first) -
+                                         reinterpret_cast<intptr_t>(keys.next) + kSlotsAtOnce * keys.stride);
+  for (int64_t first = 0; first < keys.slots; first += kSlotsAtOnce) {
+    const int64_t j = std::min(first, keys.slots - kSlotsAtOnce);  // the last ones may be computed twice
+    const char* ahead = keys.next + j * keys.stride;
+    for (int64_t begin = 0; begin < size; begin += kKeyElements) {
+      const int64_t elements = std::min(kKeyElements, size - begin);
+      SlotKeys transposed;
+      for (int64_t v = 0; v < kSlotVectors; ++v) {
+        const char* row = keys.row(j + v * kLanes) + row_offset(Bf16Type(), begin);
+        for (int64_t d = 0; d < elements; d += kPair) {
+          transpose_keys(row + row_offset(Bf16Type(), d), keys.stride, transposed.values[d] + v * kLanes);
+        }
+      }
+      // Two groups of rows fetch all values, a half each.
+      const int64_t half = elements / kScoreStep * kScoreLines * kLine;
+      for (int64_t m = 0; m < rows; m += kTwelveRows) {
+        score_slots(transposed, q + m * size + begin * kTwelveRows, elements, begin == 0,
+                    ahead + m / kTwelveRows % 2 * half, near, scores + m * kScoreStride + j);
+      }
+      ahead += 2 * half;
+    }
+  }
+}
+
+#undef AA_SCORE_ELEMENT
+
+// ---- values ---------------------------------------------------------------------------------------------------------
+
+// Vectors of results that are added up together: of three pairs the first three and the last three, or those of one pair.
+enum class Columns { First, Last, Pair };
+constexpr int64_t kColumnPairs = 3;  // pairs of First and Last
+
+// Slots of a step of sum_twelve(), and what it fetches with each: a line, and another `second` bytes behind it.
+constexpr int64_t kSlotsATime = 3;
+struct LinesAhead {
+  const char* at;
+  int64_t second, step;
+};
+
+// clang-format off
+#define AA_VALUES_FIRST(at)            \
+  "vmovdqu " at ", %%ymm12\n\t"        \
+  "vmovdqu 32" at ", %%ymm14\n\t"      \
+  "vpand %[odd], %%ymm12, %%ymm13\n\t" \
+  "vpslld $16, %%ymm12, %%ymm12\n\t"   \
+  "vpslld $16, %%ymm14, %%ymm14\n\t"
+#define AA_VALUES_LAST(at)             \
+  "vmovdqu " at ", %%ymm12\n\t"        \
+  "vmovdqu 32" at ", %%ymm13\n\t"      \
+  "vpand %[odd], %%ymm12, %%ymm12\n\t" \
+  "vpand %[odd], %%ymm13, %%ymm14\n\t" \
+  "vpslld $16, %%ymm13, %%ymm13\n\t"
+#define AA_VALUES_PAIR(at)             \
+  "vmovdqu " at ", %%ymm12\n\t"        \
+  "vpand %[odd], %%ymm12, %%ymm13\n\t" \
+  "vpslld $16, %%ymm12, %%ymm12\n\t"
+#define AA_WEIGHT(slot, m) #m "*%c[between]+" #slot "*4(%[weight])"
+#define AA_SUM_THREE(slot)                                                                  \
+  AA_ADD_THREE(AA_WEIGHT(slot, 0), s0, s1, s2) AA_ADD_THREE(AA_WEIGHT(slot, 1), s3, s4, s5) \
+  AA_ADD_THREE(AA_WEIGHT(slot, 2), s6, s7, s8) AA_ADD_THREE(AA_WEIGHT(slot, 3), s9, s10, s11)
+#define AA_SUM_TWO(slot)                                                        \
+  AA_ADD_TWO(AA_WEIGHT(slot, 0), s0, s1) AA_ADD_TWO(AA_WEIGHT(slot, 1), s2, s3) \
+  AA_ADD_TWO(AA_WEIGHT(slot, 2), s4, s5) AA_ADD_TWO(AA_WEIGHT(slot, 3), s6, s7)
+// kSlotsATime slots at a time, and those that are left.
+#define AA_SUM_ASM(load, add)                                                                             \
+  asm(AA_CLEAR_SUMS                                                                                       \
+      "cmp %[weight], %[end]\n\tje 2f\n\t"                                                                \
+      "1:\n\t" load("(%[at])") add(0) load("(%[at],%[stride])") add(1) load("(%[at],%[stride],2)") add(2) \
+      "prefetcht1 (%[ahead])\n\tprefetcht1 (%[ahead],%[second])\n\tadd %[step], %[ahead]\n\t"             \
+      "add %[some], %[at]\n\tadd $12, %[weight]\n\tcmp %[weight], %[end]\n\tjne 1b\n\t"                   \
+      "2:\n\tcmp %[weight], %[last]\n\tje 4f\n\t"                                                         \
+      "3:\n\t" load("(%[at])") add(0)                                                                     \
+      "add %[stride], %[at]\n\tadd $4, %[weight]\n\tcmp %[weight], %[last]\n\tjne 3b\n\t"                 \
+      "4:"                                                                                                \
+      : AA_SUMS(sum), [at] "+&r"(row), [weight] "+&r"(weight), [ahead] "+&r"(ahead.at)                    \
+      : [stride] "r"(values.stride), [some] "r"(kSlotsATime * values.stride), [second] "r"(ahead.second), \
+        [step] "r"(ahead.step), [end] "r"(end), [last] "r"(last), [odd] "m"(odd),                         \
+        [between] "i"(kScoreStride * sizeof(float))                                                       \
+      : AA_CLOBBERED)
+// clang-format on
+
+// sums[m] = sums[m] * correction[m] + sum over slots of weights[m][j] * value j, for kTwelveRows rows of `size` sums and the columns
+// that begin at `row` and `sums`.
+template <Columns kColumns>
+HWY_INLINE void sum_twelve(const BlockRows& values, const char* row, const float* weight, const float* correction,
+                           float* HWY_RESTRICT sums, int64_t size, LinesAhead& ahead) {
+  constexpr int64_t kVectors = kColumns == Columns::Pair ? 2 : 3;
+  alignas(32) static constexpr uint32_t kOdd[kLanes] = {0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u,
+                                                        0xffff0000u, 0xffff0000u, 0xffff0000u, 0xffff0000u};
+  const auto& odd = *reinterpret_cast<const char(*)[sizeof(kOdd)]>(kOdd);
+  const float* const last = weight + values.slots;
+  const float* const end = last - values.slots % kSlotsATime;
+  FloatVec sum[12];
+  if constexpr (kColumns == Columns::First) {
+    AA_SUM_ASM(AA_VALUES_FIRST, AA_SUM_THREE);  // NOLINT(hicpp-no-assembler)
+  } else if constexpr (kColumns == Columns::Last) {
+    AA_SUM_ASM(AA_VALUES_LAST, AA_SUM_THREE);  // NOLINT(hicpp-no-assembler)
+  } else {
+    AA_SUM_ASM(AA_VALUES_PAIR, AA_SUM_TWO);  // NOLINT(hicpp-no-assembler)
+  }
+  AA_UNROLL for (int64_t i = 0; i < kTwelveRows * kVectors; ++i) {
+    float* to = sums + i / kVectors * size + i % kVectors * kLanes;
+    const auto corrected = hn::Set(kFloats, correction[i / kVectors]);
+    hn::StoreU(hn::MulAdd(hn::LoadU(kFloats, to), corrected, sum[i]), kFloats, to);
+  }
+}
+
+// As sum_rows() for dense rows of bf16, a multiple of kTwelveRows query heads.
+HWY_NOINLINE void sum_bf16(const BlockRows& values, const float* weights, const float* correction, float* sums,
+                           int64_t rows, int64_t size) {
+  // One group of rows fetches two lines where two fetch one each.
+  const int64_t lines = rows == kTwelveRows ? 2 : 1;
+  int64_t left = values.next_slots * values.stride / kLine;
+  LinesAhead ahead{values.next, (lines - 1) * kLine, lines * kLine};
+  const auto sum = [&](auto columns, int64_t d, int64_t bytes) HWY_ATTR {
+    for (int64_t m = 0; m < rows; m += kTwelveRows) {
+      if (left <= 0) ahead = {values.first, 0, 0};
+      left -= values.slots / kSlotsATime * lines;
+      sum_twelve<columns()>(values, values.first + bytes, weights + m * kScoreStride, correction + m,
+                            sums + m * size + d, size, ahead);
+    }
+  };
+  int64_t d = 0;
+  for (; d + kColumnPairs * kPair <= size; d += kColumnPairs * kPair) {
+    sum(std::integral_constant<Columns, Columns::First>(), d, row_offset(Bf16Type(), d));
+    sum(std::integral_constant<Columns, Columns::Last>(), d + kPair + kLanes, row_offset(Bf16Type(), d + kPair));
+  }
+  for (; d < size; d += kPair) sum(std::integral_constant<Columns, Columns::Pair>(), d, row_offset(Bf16Type(), d));
+  for (; left > 0; --left, ahead.at += kLine) __builtin_prefetch(ahead.at, 0, 2);
+}
+
+#undef AA_SUM_ASM
+#undef AA_SUM_TWO
+#undef AA_SUM_THREE
+#undef AA_WEIGHT
+#undef AA_VALUES_PAIR
+#undef AA_VALUES_LAST
+#undef AA_VALUES_FIRST
+#undef AA_ADD_THREE
+#undef AA_ADD_TWO
+#undef AA_CLOBBERED
+#undef AA_SUMS
+#undef AA_CLEAR_SUMS
+#undef AA_CLEAR
+
+#endif
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

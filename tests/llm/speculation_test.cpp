@@ -51,7 +51,9 @@ class Speculations : public ::testing::Test {
     return {{.model = model_, .ngrams = 0, .tokens = 5},
             {.model = other_, .ngrams = 0, .tokens = 3},
             {.model = nullptr, .ngrams = 3, .tokens = 6},
-            {.model = nullptr, .ngrams = 1, .tokens = 1}};
+            {.model = nullptr, .ngrams = 1, .tokens = 1},
+            // More than any text has: comparing starts with the tokens that there are, else a step takes seconds.
+            {.model = nullptr, .ngrams = INT32_MAX, .tokens = 2}};
   }
 
   static constexpr const char* other_name = "qwen3";

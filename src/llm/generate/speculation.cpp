@@ -134,8 +134,7 @@ SpeculativeDecoding::Drafts SpeculativeDecoding::draft_by_model(const std::vecto
 // Looks for the latest place where the newest tokens occur before, the longest run first, and takes what follows there.
 SpeculativeDecoding::Drafts SpeculativeDecoding::draft_by_ngrams(const std::vector<int32_t>& tokens,
                                                                  int64_t most) const {
-  for (auto length = static_cast<size_t>(settings_.ngrams); length > 0; --length) {
-    if (tokens.size() <= length) continue;
+  for (size_t length = std::min(static_cast<size_t>(settings_.ngrams), tokens.size() - 1); length > 0; --length) {
     const auto newest = tokens.end() - static_cast<ptrdiff_t>(length);
     for (size_t begin = tokens.size() - length; begin-- > 0;) {
       const auto at = tokens.begin() + static_cast<ptrdiff_t>(begin);

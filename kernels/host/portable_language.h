@@ -4,8 +4,8 @@
 // vector code here as they are under OpenCL on a processor.
 //
 // A kernel `name` becomes the op run_name(count, arguments), which runs the groups 0 .. count - 1 on the pool's threads; these
-// take them a few at a time, because rows differ in length. `arguments` are addresses of the values that the kernel takes, in
-// its order. Grids have one dimension.
+// take them a few at a time, because rows differ in length, each from its own part of them first. `arguments` are addresses of
+// the values that the kernel takes, in its order. Grids have one dimension.
 #pragma once
 
 #include "anyaccel/op_source.h"
@@ -68,18 +68,27 @@ template <class Kernel>
 struct GroupRun {
   template <class... Values>
   AA_INLINE GroupRun(int64_t count, Values... values) {
-    int64_t taken = 0;
-    const int64_t share = count == 1 ? 1 : count / (int64_t{16} * threads()) + 1;
-    const auto take = [&](int, int) {
+    // A thread begins with a part of its own, the same in every kernel: what it wrote in the one before is in its caches.
+    constexpr int most_parts = 64;
+    struct alignas(64) Part {
+      int64_t next, end;
+    };
+    Part all[most_parts];
+    const int parts = count == 1 ? 1 : threads() < most_parts ? threads() : most_parts;
+    for (int i = 0; i < parts; ++i) all[i] = {count * i / parts, count * (i + 1) / parts};
+    const int64_t share = count / (int64_t{16} * parts) + 1;
+    const auto take = [&](int index, int size) {
       Kernel kernel;
       kernel.group_count = count;
-      for (;;) {
-        const int64_t begin = __atomic_fetch_add(&taken, share, __ATOMIC_RELAXED);
-        if (begin >= count) return;
-        const int64_t end = begin + share < count ? begin + share : count;
-        for (int64_t number = begin; number < end; ++number) {
-          kernel.group_number = number;
-          kernel(values...);
+      for (int i = 0; i < parts; ++i) {
+        Part& part = all[(int64_t{index} * parts / size + i) % parts];
+        while (__atomic_load_n(&part.next, __ATOMIC_RELAXED) < part.end) {
+          const int64_t begin = __atomic_fetch_add(&part.next, share, __ATOMIC_RELAXED);
+          const int64_t end = begin + share < part.end ? begin + share : part.end;
+          for (int64_t number = begin; number < end; ++number) {
+            kernel.group_number = number;
+            kernel(values...);
+          }
         }
       }
     };
@@ -113,7 +122,9 @@ AA_INLINE float fused(float a, float b, float c) {
 #endif
 }
 AA_INLINE float exponential(float x) {
-  const float inside = x > 88.8f ? 88.8f : x < -104.0f ? -104.0f : x;
+  // Beyond these the results are infinity and zero anyway. One condition inside another would not become vector code.
+  float inside = x > 88.8f ? 88.8f : x;
+  inside = inside < -104.0f ? -104.0f : inside;
   const float shifted = fused(inside, 1.44269504f, 12582912.0f);  // rounds to a whole number
   const float n = shifted - 12582912.0f;
   float r = fused(n, -0.693359375f, inside);
@@ -126,10 +137,9 @@ AA_INLINE float exponential(float x) {
   p = fused(p, r, 5.0000001201e-1f);
   p = fused(p * r, r, r) + 1.0f;
   // 2^n as two factors, so that each is a normal number.
-  const int32_t whole = static_cast<int32_t>(n), half = whole >> 1;
-  const float scaled = p * bits_float(static_cast<uint32_t>(half + 127) << 23) *
-                       bits_float(static_cast<uint32_t>(whole - half + 127) << 23);
-  return x != x ? x : x > 88.8f ? __builtin_inff() : x < -104.0f ? 0.0f : scaled;
+  const uint32_t whole = float_bits(shifted) - float_bits(12582912.0f);
+  const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(whole) >> 1);
+  return p * bits_float((half + 127) << 23) * bits_float((whole - half + 127) << 23);
 }
 
 // AA_WIDE of dialect.h.
@@ -191,6 +201,14 @@ AA_INLINE float wide_sum(Wide a) {
   }
   return v[0];
 }
+AA_INLINE float wide_largest(Wide a) {
+  alignas(64) float v[16];
+  wide_store(v, a);
+  for (int step = 8; step > 0; step /= 2) {
+    for (int i = 0; i < step; ++i) v[i] = v[i + step] > v[i] ? v[i + step] : v[i];
+  }
+  return v[0];
+}
 AA_INLINE float wide_get(Wide a, int i) {
   alignas(64) float v[16];
   wide_store(v, a);
@@ -234,9 +252,18 @@ using aa_wide = ::anyaccel::op::Wide;
 #define AA_HAS_WIDE
 #define AA_HAS_WIDE_STORE
 #define AA_HAS_WIDE_MAX
+// Of 16 registers of 8 floats, 12 have sums, two the columns and one a row's element; of 16 of 4 floats 8, four and one.
+#if AA_VECTOR_AVX2
+#define AA_TILE_ROWS 6
+#define AA_TILE_WIDES 1
+#elif AA_VECTOR_SSE2
+#define AA_TILE_ROWS 2
+#define AA_TILE_WIDES 1
+#endif
 #define aa_wide_all(value) ::anyaccel::op::wide_all(value)
 #define aa_wide_fma(a, b, c) ::anyaccel::op::wide_fma(a, b, c)
 #define aa_wide_max(a, b) ::anyaccel::op::wide_max(a, b)
+#define aa_wide_largest(a) ::anyaccel::op::wide_largest(a)
 #define aa_wide_sum(a) ::anyaccel::op::wide_sum(a)
 #define aa_wide_get(a, i) ::anyaccel::op::wide_get(a, i)
 #define aa_wide_dot(a, b, c) ((c) + aa_wide_sum(aa_wide_fma(a, b, aa_wide_all(0.0f))))

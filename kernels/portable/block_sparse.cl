@@ -11,7 +11,7 @@
 // Rows r .. r + rows - 1 of a block of a times b, panel p (and the next one).
 AA_FN void aa_sdd_tile(const int rows, const int wides, AA_OUT(float) out, AA_IN(float) a, AA_IN(float) b, aa_sparse_sdd s,
                        aa_i64 out_at, aa_i64 a_at, aa_i64 b_at, aa_i64 r, aa_i64 p) {
-  aa_wide sums[AA_TILE_ROWS * 2];
+  aa_wide sums[AA_TILE_ROWS * AA_TILE_WIDES];
   AA_PRAGMA_UNROLL for (int i = 0; i < rows * wides; ++i) sums[i] = aa_wide_all(0.0f);
   aa_tile_add(rows, wides, sums, a, a_at + r * s.a_row, s.a_row, s.a_inner, b, b_at + p * s.b.panel, s.b.panel, s.b.row,
               s.inner);
@@ -38,27 +38,14 @@ AA_KERNEL(sparse_sdd, AA_ITEMS)
     const aa_i64 b_at = matrix * s.b.matrix + column * s.panels_per_block * s.b.panel;
     const aa_i64 out_at = (z * s.count + n) * s.block * s.block;
     const aa_i64 alone = s.split == 1;
-    const aa_i64 r_begin = alone ? 0 : share / s.panels_per_block * AA_TILE_ROWS;
-    const aa_i64 r_limit = alone ? s.block : r_begin + AA_TILE_ROWS;
+    const aa_i64 r_begin = alone ? 0 : share / s.panels_per_block * AA_ITEM_ROWS;
+    const aa_i64 r_limit = alone ? s.block : r_begin + AA_ITEM_ROWS;
     const aa_i64 r_end = r_limit < s.block ? r_limit : s.block;
     const aa_i64 p_begin = alone ? 0 : share % s.panels_per_block;
     const aa_i64 p_end = alone ? s.panels_per_block : p_begin + 1;
-    aa_i64 p = p_begin;
-    while (p < p_end) {
-      const aa_i64 wides = p + 1 < p_end ? 2 : 1;
-      aa_i64 r = r_begin;
-      for (; r + AA_TILE_ROWS <= r_end; r += AA_TILE_ROWS) {
-        if (wides == 2) {
-          aa_sdd_tile(AA_TILE_ROWS, 2, out, a, b, s, out_at, a_at, b_at, r, p);
-        } else {
-          aa_sdd_tile(AA_TILE_ROWS, 1, out, a, b, s, out_at, a_at, b_at, r, p);
-        }
-      }
-      for (; r < r_end; ++r) {
-        for (aa_i64 w = 0; w < wides; ++w) aa_sdd_tile(1, 1, out, a, b, s, out_at, a_at, b_at, r, p + w);
-      }
-      p += wides;
-    }
+#define AA_TILE(rows, wides, r, p) aa_sdd_tile(rows, wides, out, a, b, s, out_at, a_at, b_at, r, p)
+    AA_EACH_TILE(AA_TILE, r_begin, r_end, p_begin, p_end)
+#undef AA_TILE
   }
 }
 AA_REGISTER(sparse_sdd, AA_ITEMS)
@@ -67,7 +54,7 @@ AA_REGISTER(sparse_sdd, AA_ITEMS)
 AA_FN void aa_dsd_tile(const int rows, const int wides, AA_OUT(float) out, AA_IN(float) a, AA_IN(float) b,
                        AA_IN(aa_i32) begins, AA_IN(aa_i32) entries, aa_sparse_dsd s, aa_i64 list, aa_i64 out_at,
                        aa_i64 a_at, aa_i64 b_at, aa_i64 r, aa_i64 p) {
-  aa_wide sums[AA_TILE_ROWS * 2];
+  aa_wide sums[AA_TILE_ROWS * AA_TILE_WIDES];
   AA_PRAGMA_UNROLL for (int i = 0; i < rows * wides; ++i) sums[i] = aa_wide_all(0.0f);
   const aa_i64 end = begins[list + 1];
   for (aa_i64 e = begins[list]; e < end; ++e) {
@@ -87,33 +74,26 @@ AA_FN void aa_dsd_tile(const int rows, const int wides, AA_OUT(float) out, AA_IN
 AA_KERNEL(sparse_dsd, AA_ITEMS)
 (AA_OUT(float) out, AA_IN(float) a, AA_IN(float) b, AA_IN(aa_i32) begins, AA_IN(aa_i32) entries,
  AA_VALUE(aa_sparse_dsd) s) {
-  const aa_i64 tiles = (s.block + AA_TILE_ROWS - 1) / AA_TILE_ROWS;
+  const aa_i64 parts = (s.block + AA_ITEM_ROWS - 1) / AA_ITEM_ROWS;
   const aa_i64 item = AA_ITEM_ID;
-  if (item < s.batch * s.list_count * tiles * s.split) {
+  if (item < s.batch * s.list_count * parts * s.split) {
     const aa_i64 share = item % s.split;
-    const aa_i64 tile = item / s.split % tiles;
-    const aa_i64 list = s.first_list + item / s.split / tiles % s.list_count;
-    const aa_i64 z = item / s.split / tiles / s.list_count;
+    const aa_i64 part = item / s.split % parts;
+    const aa_i64 list = s.first_list + item / s.split / parts % s.list_count;
+    const aa_i64 z = item / s.split / parts / s.list_count;
     const aa_i64 matrix = z * s.heads + list / s.lists_per_head;
     const aa_i64 out_at = matrix * s.out_matrix + list % s.lists_per_head * s.block * s.columns;
     const aa_i64 a_at = z * s.block_count * s.block * s.block;
     const aa_i64 b_at = matrix * s.b.matrix;
     const aa_i64 panels = (s.columns + AA_WIDE - 1) / AA_WIDE;
-    const aa_i64 r = tile * AA_TILE_ROWS;
+    const aa_i64 r_begin = part * AA_ITEM_ROWS;
+    const aa_i64 r_end = r_begin + AA_ITEM_ROWS < s.block ? r_begin + AA_ITEM_ROWS : s.block;
     const aa_i64 p_begin = s.split == 1 ? 0 : share;
     const aa_i64 p_end = s.split == 1 ? panels : share + 1;
-    for (aa_i64 p = p_begin; p < p_end; ++p) {
-      if (r + AA_TILE_ROWS > s.block) {
-        for (aa_i64 i = r; i < s.block; ++i) {
-          aa_dsd_tile(1, 1, out, a, b, begins, entries, s, list, out_at, a_at, b_at, i, p);
-        }
-      } else if (p + 1 < p_end) {
-        aa_dsd_tile(AA_TILE_ROWS, 2, out, a, b, begins, entries, s, list, out_at, a_at, b_at, r, p);
-        ++p;
-      } else {
-        aa_dsd_tile(AA_TILE_ROWS, 1, out, a, b, begins, entries, s, list, out_at, a_at, b_at, r, p);
-      }
-    }
+#define AA_TILE(rows, wides, r, p) \
+  aa_dsd_tile(rows, wides, out, a, b, begins, entries, s, list, out_at, a_at, b_at, r, p)
+    AA_EACH_TILE(AA_TILE, r_begin, r_end, p_begin, p_end)
+#undef AA_TILE
   }
 }
 AA_REGISTER(sparse_dsd, AA_ITEMS)

@@ -35,7 +35,7 @@ AA_REGISTER(pack_panels, AA_ITEMS)
 // Rows r .. r + rows - 1 of a times panel p (and the next one) of b.
 AA_FN void aa_product_tile(const int rows, const int wides, AA_OUT(float) out, AA_IN(float) a, AA_IN(float) b, aa_product s,
                            aa_i64 out_at, aa_i64 a_at, aa_i64 b_at, aa_i64 r, aa_i64 p) {
-  aa_wide sums[AA_TILE_ROWS * 2];
+  aa_wide sums[AA_TILE_ROWS * AA_TILE_WIDES];
   AA_PRAGMA_UNROLL for (int i = 0; i < rows * wides; ++i) sums[i] = aa_wide_all(0.0f);
   aa_tile_add(rows, wides, sums, a, a_at + r * s.a_row, s.a_row, s.a_inner, b, b_at + p * s.b.panel, s.b.panel, s.b.row,
               s.inner);
@@ -53,26 +53,21 @@ AA_FN void aa_product_tile(const int rows, const int wides, AA_OUT(float) out, A
 }
 
 AA_KERNEL(dense_product, AA_ITEMS)(AA_OUT(float) out, AA_IN(float) a, AA_IN(float) b, AA_VALUE(aa_product) s) {
-  const aa_i64 tiles = (s.rows + AA_TILE_ROWS - 1) / AA_TILE_ROWS;
+  const aa_i64 parts = (s.rows + AA_ITEM_ROWS - 1) / AA_ITEM_ROWS;
   const aa_i64 item = AA_ITEM_ID;
-  if (item < s.matrices * tiles * s.split) {
+  if (item < s.matrices * parts * s.split) {
     const aa_i64 share = item % s.split;
-    const aa_i64 r = item / s.split % tiles * AA_TILE_ROWS;
-    const aa_i64 matrix = item / s.split / tiles;
+    const aa_i64 begin = item / s.split % parts * AA_ITEM_ROWS;
+    const aa_i64 end = begin + AA_ITEM_ROWS < s.rows ? begin + AA_ITEM_ROWS : s.rows;
+    const aa_i64 matrix = item / s.split / parts;
     const aa_i64 out_at = matrix * s.out_matrix;
     const aa_i64 a_at = matrix * s.a_matrix;
     const aa_i64 b_at = matrix * s.b.matrix;
+    const aa_i64 p_begin = s.split == 1 ? 0 : share;
     const aa_i64 p_end = s.split == 1 ? (s.columns + AA_WIDE - 1) / AA_WIDE : share + 1;
-    for (aa_i64 p = s.split == 1 ? 0 : share; p < p_end; ++p) {
-      if (r + AA_TILE_ROWS > s.rows) {
-        for (aa_i64 i = r; i < s.rows; ++i) aa_product_tile(1, 1, out, a, b, s, out_at, a_at, b_at, i, p);
-      } else if (p + 1 < p_end) {
-        aa_product_tile(AA_TILE_ROWS, 2, out, a, b, s, out_at, a_at, b_at, r, p);
-        ++p;
-      } else {
-        aa_product_tile(AA_TILE_ROWS, 1, out, a, b, s, out_at, a_at, b_at, r, p);
-      }
-    }
+#define AA_TILE(rows, wides, r, p) aa_product_tile(rows, wides, out, a, b, s, out_at, a_at, b_at, r, p)
+    AA_EACH_TILE(AA_TILE, begin, end, p_begin, p_end)
+#undef AA_TILE
   }
 }
 AA_REGISTER(dense_product, AA_ITEMS)

@@ -43,9 +43,9 @@ typedef struct aa_product {
   aa_i64 add;   /* 1: added to what out holds */
 } aa_product;
 
-// Rows of a tile: what an item keeps in registers beside AA_WIDE (or twice as many) columns. One item a row: registers of a
-// processor; the host knows that by the tuning's group size.
-#define AA_TILE_ROWS_OF(group_size) ((group_size) == 1 ? 8 : 4)
+// Rows that an item computes, and columns of a panel; the host knows them by the tuning's group size. A processor's item (one
+// item a row) has some tiles of rows, whatever their size is, so that it takes a panel from its nearest cache for all of them.
+#define AA_ITEM_ROWS_OF(group_size) ((group_size) == 1 ? 24 : 4)
 #define AA_PANEL_COLUMNS_OF(group_size) ((group_size) == 1 ? 16 : 8)
 
 #endif  // ANYACCEL_KERNELS_DENSE_ARGUMENTS_H_

@@ -172,6 +172,11 @@ AA_FN float aa_load(AA_IN(void) p, aa_i32 dtype, aa_i64 i) {
   if (dtype == AA_BF16) return aa_load_bf16(AA_AS_IN(aa_u16, p), i);
   return aa_load_f16(AA_AS_IN(aa_u16, p), i);
 }
+AA_FN aa_wide aa_load_wide(AA_IN(void) p, aa_i32 dtype, aa_i64 i) {
+  if (dtype == AA_F32) return AA_LOAD_WIDE(f32, AA_AS_IN(float, p), i);
+  if (dtype == AA_BF16) return AA_LOAD_WIDE(bf16, AA_AS_IN(aa_u16, p), i);
+  return AA_LOAD_WIDE(f16, AA_AS_IN(aa_u16, p), i);
+}
 AA_FN void aa_store(AA_OUT(void) p, aa_i32 dtype, aa_i64 i, float v) {
   if (dtype == AA_F32) {
     aa_store_f32(AA_AS_OUT(float, p), i, v);

@@ -26,10 +26,6 @@
   const aa_i64 row = s.first_row + part_row;               \
   const aa_i64 at = (part_matrix * s.row_count + part_row) * s.pitch;
 
-AA_FN void aa_add_piece(const aa_i64 n, AA_OUT(float) x, aa_i64 at, AA_IN(void) bias, aa_i32 dtype, aa_i64 bias_at) {
-  for (aa_i64 j = 0; j < n; ++j) x[at + j] += aa_load(bias, dtype, bias_at + j);
-}
-
 // x = softmax(x + biases) by rows, in place; lse is the logarithm of a row's sum of exponentials, -infinity for a row that sees
 // nothing, which becomes zeros.
 AA_KERNEL(evoformer_softmax, AA_GROUP_SIZE)
@@ -146,12 +142,14 @@ AA_KERNEL(evoformer_pairs_gradient, AA_ITEMS)(AA_OUT(float) pairs, AA_IN(float) 
     const aa_i64 head = item / per_row / s.row_count % s.heads;
     const aa_i64 b = first_b + item / per_row / s.row_count / s.heads;
     const aa_i64 out_at = ((b * s.heads + head) * s.length + s.first_row + part_row) * s.length;
-    for (aa_i64 n = 0; n < s.group; ++n) {
-      const aa_i64 part_matrix = (b * s.group + n) * s.heads + head - s.first;
-      if (part_matrix >= 0 && part_matrix < s.count) {
-        const aa_i64 at = (part_matrix * s.row_count + part_row) * s.pitch;
-        for (aa_i64 j = begin; j < end; ++j) pairs[out_at + j] += ds[at + j];
-      }
+    /* The first n whose matrix is one of the part's: most are not. */
+    const aa_i64 before = s.first - b * per_pair - head;
+    aa_i64 part_matrix = b * per_pair + head - s.first + (before > 0 ? (before + s.heads - 1) / s.heads * s.heads : 0);
+    const aa_i64 of_b = (b + 1) * per_pair - s.first;
+    const aa_i64 matrices = of_b < s.count ? of_b : s.count;
+    for (; part_matrix < matrices; part_matrix += s.heads) {
+      const aa_i64 at = (part_matrix * s.row_count + part_row) * s.pitch;
+      for (aa_i64 j = begin; j < end; ++j) pairs[out_at + j] += ds[at + j];
     }
   }
 }

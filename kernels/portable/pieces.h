@@ -46,7 +46,7 @@ AA_FN aa_maxima aa_more_maxima(aa_maxima maxima, AA_IN(float) x, aa_i64 at, cons
 }
 AA_FN float aa_largest(aa_maxima maxima) {
 #if defined(AA_HAS_WIDE_MAX)
-  for (int j = 0; j < AA_WIDE; ++j) maxima.rest = aa_fmax(maxima.rest, aa_wide_get(maxima.places, j));
+  maxima.rest = aa_fmax(maxima.rest, aa_wide_largest(maxima.places));
 #else
   for (int j = 0; j < AA_PIECE; ++j) maxima.rest = aa_fmax(maxima.rest, maxima.places[j]);
 #endif
@@ -96,6 +96,17 @@ AA_FN float aa_total_sum(aa_running running) {
   return running.rest;
 }
 
+// x += bias, whose element type is known when running only.
+AA_FN void aa_add_piece(const aa_i64 n, AA_OUT(float) x, aa_i64 at, AA_IN(void) bias, aa_i32 dtype, aa_i64 bias_at) {
+#if AA_GROUP_SIZE == 1
+  if (n == AA_PIECE) {
+    const aa_wide sum = aa_wide_fma(AA_LOAD_WIDE(f32, x, at), aa_wide_all(1.0f), aa_load_wide(bias, dtype, bias_at));
+    aa_wide_store_f32(x, at, sum);
+    return;
+  }
+#endif
+  for (aa_i64 j = 0; j < n; ++j) x[at + j] += aa_load(bias, dtype, bias_at + j);
+}
 AA_FN void aa_exp_piece(const aa_i64 n, AA_OUT(float) x, aa_i64 at, float largest) {
   for (aa_i64 j = 0; j < n; ++j) x[at + j] = aa_exp(x[at + j] - largest);
 }

@@ -38,12 +38,12 @@ struct Sizes {
   int64_t lse_row() const { return ceil_div(length, 32) * 32; }
 };
 
-// Returns x as [matrices, L, d], contiguous, in fp32 or, with `keep_dtype`, in its own dtype.
-Tensor by_head(const Tensor& x, const Sizes& sizes, bool keep_dtype = false) {
-  const Tensor heads =
-      x.view(Shape{sizes.batch * sizes.group, sizes.length, sizes.heads, sizes.size}).transpose(1, 2).contiguous();
-  const Tensor matrices = heads.view(Shape{sizes.matrices(), sizes.length, sizes.size});
-  return keep_dtype ? matrices : matrices.to(DType::F32);
+// Returns x as [matrices, L, d], contiguous.
+Tensor by_head(const Tensor& x, const Sizes& sizes, DType dtype = DType::F32) {
+  const Tensor rows = x.view(Shape{sizes.batch * sizes.group, sizes.length, sizes.heads, sizes.size}).transpose(1, 2);
+  const Tensor heads = Tensor::empty(rows.shape(), dtype, x.device());
+  heads.copy_from(rows);
+  return heads.view(Shape{sizes.matrices(), sizes.length, sizes.size});
 }
 
 // Writes [matrices, L, d] as [*, L, nh, d].
@@ -140,9 +140,9 @@ struct EvoformerAttn::Impl {
   template <class Body>
   void each_part(Place place, const Sizes& sizes, aa_evoformer s, const Body& body) {
     const int64_t limit = place ? device_part : host_part, matrix = sizes.length * s.pitch;
-    const int64_t tile = products.tile_rows(place);
+    const int64_t item = products.item_rows(place);
     const int64_t count = std::max<int64_t>(1, limit / matrix);
-    const int64_t rows = matrix <= limit ? sizes.length : std::max(tile, limit / s.pitch / tile * tile);
+    const int64_t rows = matrix <= limit ? sizes.length : std::max(item, limit / s.pitch / item * item);
     for (s.first = 0; s.first < sizes.matrices(); s.first += count) {
       s.count = std::min(count, sizes.matrices() - s.first);
       for (s.first_row = 0; s.first_row < sizes.length; s.first_row += rows) {
@@ -205,8 +205,8 @@ void EvoformerAttn::attention(const Tensor& q, const Tensor& k, const Tensor& v,
             [&](std::span<Tensor> t, Place place) {
               const float scale = 1.0f / std::sqrt(static_cast<float>(sizes.size));
               const Tensor queries = by_head(t[0], sizes);
-              const Panels keys = impl_->products.pack(place, by_head(t[1], sizes, true), true, 0, scale);
-              const Panels values = impl_->products.pack(place, by_head(t[2], sizes, true), false);
+              const Panels keys = impl_->products.pack(place, by_head(t[1], sizes, t[1].dtype()), true, 0, scale);
+              const Panels values = impl_->products.pack(place, by_head(t[2], sizes, t[2].dtype()), false);
               const Tensor out = Tensor::empty(queries.shape(), DType::F32, queries.device());
               const aa_evoformer all = impl_->arguments(place, sizes, t[3], t[4]);
               const Tensor scores = impl_->scores_for(place, sizes, all, queries.device());
@@ -254,7 +254,8 @@ void EvoformerAttn::attention_bwd(const Tensor& go, const Tensor& q, const Tenso
               const float scale = 1.0f / std::sqrt(static_cast<float>(sizes.size));
               PanelProducts& products = impl_->products;
               const Tensor gradient = by_head(t[0], sizes), queries = by_head(t[1], sizes);
-              const Tensor key_rows = by_head(t[2], sizes, true), value_rows = by_head(t[3], sizes, true);
+              const Tensor key_rows = by_head(t[2], sizes, t[2].dtype());
+              const Tensor value_rows = by_head(t[3], sizes, t[3].dtype());
               // These are for the scores and for the gradient of the weights; the gradients of q and k are scaled
               // through k and q.
               const Panels keys = products.pack(place, key_rows, true, 0, scale),

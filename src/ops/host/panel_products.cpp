@@ -52,7 +52,7 @@ void PanelProducts::multiply(Place place, const Strided& out, const Strided& a, 
   s.b = b.where;
   s.add = add ? 1 : 0;
   const auto from = [](const Tensor& tensor, int64_t first) -> const void* { return tensor.data_as<float>() + first; };
-  kernels_.items(dense_product, place, matrices * ceil_div(rows, tile_rows(place)) * s.split,
+  kernels_.items(dense_product, place, matrices * ceil_div(rows, item_rows(place)) * s.split,
                  static_cast<void*>(out.tensor.data_as<float>() + out.first), from(a.tensor, a.first),
                  from(b.storage, first_b * b.where.matrix), s);
 }

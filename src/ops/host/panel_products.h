@@ -36,9 +36,9 @@ class PanelProducts {
   PanelProducts(Accelerator& accelerator, const HostOpLibrary& code)
       : kernels_(accelerator, code, "dense.cl", {"pack_panels", "dense_product"}) {}
 
-  // Return the number of columns of a panel and of rows of a tile, which an item keeps in registers.
+  // Return the number of columns of a panel and of rows that an item computes.
   int64_t panel_columns(Place place) { return AA_PANEL_COLUMNS_OF(kernels_.group_size(place)); }
-  int64_t tile_rows(Place place) { return AA_TILE_ROWS_OF(kernels_.group_size(place)); }
+  int64_t item_rows(Place place) { return AA_ITEM_ROWS_OF(kernels_.group_size(place)); }
   // Returns whether an item is a thread that computes many tiles.
   bool items_work_alone(Place place) { return kernels_.group_size(place) == 1; }
 

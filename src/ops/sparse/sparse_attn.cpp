@@ -98,7 +98,7 @@ struct SparseAttn::Impl {
     s.a_inner = trans_a ? columns : 1;
     s.panels_per_block = ceil_div(s.block, dense.panel_columns(place));
     s.b = b.where;
-    s.split = dense.items_work_alone(place) ? 1 : ceil_div(s.block, dense.tile_rows(place)) * s.panels_per_block;
+    s.split = dense.items_work_alone(place) ? 1 : ceil_div(s.block, dense.item_rows(place)) * s.panels_per_block;
     kernels.items(sparse_sdd, place, s.batch * count * s.split, out.data(), static_cast<const void*>(a.data()),
                   static_cast<const void*>(b.storage.data()), static_cast<const void*>(lists.places.data()), s);
   }
@@ -128,7 +128,7 @@ struct SparseAttn::Impl {
     s.b = b.where;
     s.split = dense.items_work_alone(place) ? 1 : ceil_div(s.columns, dense.panel_columns(place));
     const PlacedLists::Pair& pair = trans_a ? lists.columns : lists.rows;
-    kernels.items(sparse_dsd, place, s.batch * s.list_count * ceil_div(s.block, dense.tile_rows(place)) * s.split,
+    kernels.items(sparse_dsd, place, s.batch * s.list_count * ceil_div(s.block, dense.item_rows(place)) * s.split,
                   out.data(), static_cast<const void*>(a.data()), static_cast<const void*>(b.storage.data()),
                   static_cast<const void*>(pair.begins.data()), static_cast<const void*>(pair.entries.data()), s);
   }

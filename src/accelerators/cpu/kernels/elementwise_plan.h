@@ -62,29 +62,52 @@ class ElementwisePlan {
     const int64_t chunks = (inner + kElementwiseChunk - 1) / kElementwiseChunk;
     const int64_t total = elements_ / inner * chunks;
     parallel_for(total, std::min(inner, kElementwiseChunk) * work, [&](int64_t begin, int64_t end) {
+      Place place = place_of(begin / chunks);
+      int64_t first = begin % chunks * kElementwiseChunk;
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t first = i % chunks * kElementwiseChunk;
-        const Pieces pieces = pieces_at(i / chunks, first);
-        body(pieces, std::min(kElementwiseChunk, inner - first));
+        body(pieces_at(place, first), std::min(kElementwiseChunk, inner - first));
+        first += kElementwiseChunk;
+        if (first < inner) continue;
+        first = 0;
+        advance(place);
       }
     });
   }
 
  private:
-  Pieces pieces_at(int64_t outer, int64_t first) const noexcept {
-    std::array<int64_t, count> offset{};
+  // A row of the inner dimension: its indices in the others, and where it begins in each tensor.
+  struct Place {
+    int64_t index[AA_MAX_DIMS];
+    std::array<int64_t, count> offset;
+  };
+  Place place_of(int64_t outer) const noexcept {
+    Place place{};
     for (int d = dims_ - 2; d >= 0; --d) {
-      const int64_t i = outer % shape_[d];
+      place.index[d] = outer % shape_[d];
       outer /= shape_[d];
-      for (size_t k = 0; k < count; ++k) offset[k] += i * strides_[k][d];
+      for (size_t k = 0; k < count; ++k) place.offset[k] += place.index[d] * strides_[k][d];
     }
+    return place;
+  }
+  // To the next row, without the divisions, which take longer than a row of some tens of elements.
+  void advance(Place& place) const noexcept {
+    for (int d = dims_ - 2; d >= 0; --d) {
+      const bool inside = ++place.index[d] < shape_[d];
+      const int64_t steps = inside ? 1 : 1 - shape_[d];
+      for (size_t k = 0; k < count; ++k) place.offset[k] += steps * strides_[k][d];
+      if (inside) return;
+      place.index[d] = 0;
+    }
+  }
+
+  Pieces pieces_at(const Place& place, int64_t first) const noexcept {
     Pieces pieces;
     for (size_t k = 0; k < count; ++k) {
       const DType dtype = static_cast<DType>(tensors_[k].dtype);
       const int64_t stride = strides_[k][dims_ - 1];
-      pieces[k] = {
-          static_cast<char*>(tensors_[k].data) + (offset[k] + first * stride) * static_cast<int64_t>(dtype_size(dtype)),
-          dtype, stride, shape_[dims_ - 1]};
+      pieces[k] = {static_cast<char*>(tensors_[k].data) +
+                       (place.offset[k] + first * stride) * static_cast<int64_t>(dtype_size(dtype)),
+                   dtype, stride, shape_[dims_ - 1]};
     }
     return pieces;
   }

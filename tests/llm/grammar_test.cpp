@@ -115,6 +115,28 @@ TEST(Grammar, RefusesWithTheLine) {
   EXPECT_THROW(ambiguous->accepts(std::string(200, 'a')), InvalidArgument);
 }
 
+// A text next to an exclusive bound that a double would hold as the bound itself is not a number within it.
+TEST(JsonSchema, NumbersDoNotRoundToAnExclusiveBound) {
+  const auto accepts = [](const char* schema, const char* text) {
+    return Grammar::parse_json_schema(schema, "s")->accepts(text);
+  };
+  const char* const below = R"({"type": "number", "exclusiveMaximum": 1000000})";
+  EXPECT_TRUE(accepts(below, "999999.999999999"));
+  EXPECT_FALSE(accepts(below, "999999.99999999999"));
+  EXPECT_TRUE(accepts(below, "999998.99999999999"));
+  EXPECT_TRUE(accepts(below, "-999999.9999999999"));
+  const char* const above = R"({"type": "number", "exclusiveMinimum": 1000000})";
+  EXPECT_TRUE(accepts(above, "1000000.00000001"));
+  EXPECT_TRUE(accepts(above, "1000001"));
+  EXPECT_FALSE(accepts(above, "1000000.00000000001"));
+  const char* const between = R"({"type": "number", "exclusiveMinimum": 12345678.25, "exclusiveMaximum": 12345678.5})";
+  EXPECT_TRUE(accepts(between, "12345678.2500001"));
+  EXPECT_TRUE(accepts(between, "12345678.4999999"));
+  EXPECT_FALSE(accepts(between, "12345678.2500000001"));
+  EXPECT_FALSE(accepts(between, "12345678.4999999999"));
+  EXPECT_TRUE(accepts(R"({"type": "number", "exclusiveMinimum": 0})", "0.000000000123456"));
+}
+
 TEST(Grammar, RefusesKeywordsThatItDoesNotKeep) {
   const auto expect = [](const char* schema, const char* message) {
     try {

@@ -40,6 +40,9 @@ TEST(SessionCache, RowsContinueEachOthersSequences) {
     }
     Prompts texts = {{5, 6, 7}, {8, 9}};
     session->start(texts, {}, 0);
+    EXPECT_EQ(session->length(0), 4);
+    EXPECT_EQ(session->length(1), 3);
+    EXPECT_THROW(static_cast<void>(session->length(2)), InvalidArgument);
     const std::vector<std::vector<int32_t>> parents = {{0, 1, 0}, {2, 2, 1, 0}, {3, 1, 1, 1}, {0, 2}, {1, 0, 1}};
     int32_t token = 20;
     for (const auto& step : parents) {

@@ -162,7 +162,7 @@ class Session {
   // InvalidArgument when a sequence is full.
   void step();
   // Returns the number of tokens of active()[i] that are in the cache or about to be stored there, including the
-  // prompt.
+  // prompt. Throws InvalidArgument if there is no such row.
   int64_t length(size_t i) const;
   // Returns the number of steps so far that were replayed from a graph.
   uint64_t replayed_steps() const noexcept;

@@ -198,7 +198,13 @@ const Model& Session::model() const noexcept { return *impl_->model; }
 const SessionOptions& Session::options() const noexcept { return impl_->options; }
 uint64_t Session::cache_bytes() const noexcept { return impl_->decoder.cache_bytes(); }
 std::span<const int32_t> Session::active() const noexcept { return impl_->active; }
-int64_t Session::length(size_t i) const { return impl_->position.at(i) + 1; }
+int64_t Session::length(size_t i) const {
+  if (i >= impl_->position.size()) {
+    throw InvalidArgument("length: sequence " + std::to_string(i) + "; active are " +
+                          std::to_string(impl_->position.size()));
+  }
+  return impl_->position[i] + 1;
+}
 uint64_t Session::replayed_steps() const noexcept { return impl_->graphs.replayed(); }
 
 }  // namespace anyaccel::llm

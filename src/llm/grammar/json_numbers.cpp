@@ -109,9 +109,17 @@ std::optional<std::string> successor(std::string digits) {
   return std::nullopt;
 }
 
-// Returns what may follow the whole part of a number that has that of the lower bound, of the upper one or of both.
-// Nothing: there is no such number.
-std::optional<Expression> fraction(const Decimal* low, const Decimal* high) {
+constexpr int64_t kFractionDigits = 15;
+// The digits behind the point that may follow a whole part next to an exclusive bound: numbers of 15 digits in all are different doubles, so that
+// none is read as the bound.
+int64_t exact_digits(int64_t whole) {
+  const auto before = static_cast<int64_t>(whole == 0 ? 0 : std::to_string(whole).size());
+  return std::max<int64_t>(1, kFractionDigits - before);
+}
+
+// Returns what may follow the whole part of a number that has that of the lower bound, of the upper one or of both, with at most `most`
+// digits behind the point, or as many as a bound has. Nothing: there is no such number.
+std::optional<Expression> fraction(const Decimal* low, const Decimal* high, int64_t most = kFractionDigits) {
   const Expression point = Expression::text(".");
   std::vector<Expression> ways;
   const bool low_allows_none = low == nullptr || (low->fraction.empty() && !low->exclusive);
@@ -121,8 +129,9 @@ std::optional<Expression> fraction(const Decimal* low, const Decimal* high) {
     if (low_allows_none && high_allows_none)
       ways.push_back(Expression::sequence({point, Expression::repeat(Expression::text("0"), 1, 1)}));
   } else if (low != nullptr && low->fraction.empty() && low->exclusive && high == nullptr) {
-    ways.push_back(Expression::sequence(
-        {point, Expression::repeat(Expression::text("0"), 0, 9), digits('1', '9'), any_digits(0, 5)}));
+    const int64_t zeros = std::min<int64_t>(9, most - 1);
+    ways.push_back(Expression::sequence({point, Expression::repeat(Expression::text("0"), 0, zeros), digits('1', '9'),
+                                         any_digits(0, std::min<int64_t>(5, most - 1 - zeros))}));
   } else {
     // Fractions of 1 to `size` digits; the longest may go on.
     const size_t size = std::max({low ? low->fraction.size() : 0, high ? high->fraction.size() : 0, size_t{1}});
@@ -156,15 +165,18 @@ std::optional<Expression> fraction(const Decimal* low, const Decimal* high) {
         // The bound itself with more digits, of which one is not 0.
         std::string bound = low->fraction;
         bound.resize(length, '0');
-        if (bound <= last) {
+        const int64_t more = most - static_cast<int64_t>(length) - 1;
+        if (bound <= last && more >= 0) {
+          const int64_t zeros = std::min<int64_t>(6, more);
           ways.push_back(
-              Expression::sequence({point, Expression::text(bound), Expression::repeat(Expression::text("0"), 0, 6),
-                                    digits('1', '9'), any_digits(0, 3)}));
+              Expression::sequence({point, Expression::text(bound), Expression::repeat(Expression::text("0"), 0, zeros),
+                                    digits('1', '9'), any_digits(0, std::min<int64_t>(3, more - zeros))}));
         }
       }
       if (low != nullptr && first.empty()) continue;
       if (first > last) continue;
-      ways.push_back(Expression::sequence({point, between(first, last), any_digits(0, length == size ? 10 : 0)}));
+      const int64_t more = std::clamp<int64_t>(most - static_cast<int64_t>(length), 0, 10);
+      ways.push_back(Expression::sequence({point, between(first, last), any_digits(0, length == size ? more : 0)}));
     }
   }
   if (ways.empty()) return std::nullopt;
@@ -180,13 +192,18 @@ void add_numbers(const Decimal& low, const Decimal& high, const std::string& sig
   };
   if (low.whole > high.whole) return;
   if (low.whole == high.whole) {
-    add({Expression::text(std::to_string(low.whole))}, fraction(&low, &high));
+    add({Expression::text(std::to_string(low.whole))}, fraction(&low, &high, exact_digits(low.whole)));
     return;
   }
-  add({Expression::text(std::to_string(low.whole))}, fraction(&low, nullptr));
-  add({Expression::text(std::to_string(high.whole))}, fraction(nullptr, &high));
+  add({Expression::text(std::to_string(low.whole))}, fraction(&low, nullptr, exact_digits(low.whole)));
+  add({Expression::text(std::to_string(high.whole))}, fraction(nullptr, &high, exact_digits(high.whole)));
+  int64_t last = high.whole - 1;
+  if (last > low.whole && high.exclusive && high.fraction.empty()) {
+    add({Expression::text(std::to_string(last))}, fraction(nullptr, nullptr, exact_digits(last)));
+    --last;
+  }
   std::vector<Expression> wholes;
-  add_whole(low.whole + 1, high.whole - 1, wholes);
+  add_whole(low.whole + 1, last, wholes);
   add(std::move(wholes), fraction(nullptr, nullptr));
 }
 

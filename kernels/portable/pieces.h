@@ -1,5 +1,5 @@
 // Maxima and sums over rows of fp32 numbers, of which each item takes pieces of AA_PIECE neighbours: a vector where an item has a
-// row alone, one element where a group shares it. Include after dialect.h.
+// row alone, one element where a group shares it. Include after dialect.h and products.h.
 #ifndef ANYACCEL_KERNELS_PIECES_H_
 #define ANYACCEL_KERNELS_PIECES_H_
 

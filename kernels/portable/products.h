@@ -1,6 +1,6 @@
 // Tiles of matrix products in the registers of one item: rows of a dense or blocked left operand times AA_WIDE (or twice as
-// many) columns of a right operand whose columns lie in panels. Everything is fp32. Include after dialect.h and
-// dense_arguments.h.
+// many) columns of a right operand whose columns lie in panels. Everything is fp32. Include after dialect.h, and
+// where AA_ITEM_ROWS is used dense_arguments.h.
 #ifndef ANYACCEL_KERNELS_PRODUCTS_H_
 #define ANYACCEL_KERNELS_PRODUCTS_H_
 

@@ -14,12 +14,14 @@ namespace {
 #ifdef __SSE2__
 constexpr size_t kPage = 4096;
 constexpr size_t kLine = 64;
-// memcpy() uses vectors for less.
-constexpr size_t kLeastRepeated = 2048;
+// Of the distances between the places in their pages, those that are slow; and of the sizes, those for which memcpy() does not use vectors, with
+// second-level caches of up to 1 MiB.
+constexpr size_t kSlowDistances = 32;
+constexpr size_t kLeastRepeated = 2048, kMostRepeated = size_t{1} << 20;
 
 bool is_just_behind(const void* to, const void* from) {
   const size_t distance = (reinterpret_cast<uintptr_t>(to) - reinterpret_cast<uintptr_t>(from)) % kPage;
-  return distance > 0 && distance < kLine;
+  return distance > 0 && distance < kSlowDistances;
 }
 
 // From the end to the beginning, because a load waits for an earlier store to the same place within another page. In the
@@ -44,7 +46,7 @@ void copy_backwards(char* to, const char* from, size_t bytes) {
 void copy_bytes(void* to, const void* from, size_t bytes) noexcept {
   if (bytes == 0) return;
 #ifdef __SSE2__
-  if (bytes > kLeastRepeated && is_just_behind(to, from)) {
+  if (bytes > kLeastRepeated && bytes <= kMostRepeated && is_just_behind(to, from)) {
     copy_backwards(static_cast<char*>(to), static_cast<const char*>(from), bytes);
     return;
   }

@@ -135,6 +135,19 @@ TEST(JsonSchema, NumbersDoNotRoundToAnExclusiveBound) {
   EXPECT_FALSE(accepts(between, "12345678.2500000001"));
   EXPECT_FALSE(accepts(between, "12345678.4999999999"));
   EXPECT_TRUE(accepts(R"({"type": "number", "exclusiveMinimum": 0})", "0.000000000123456"));
+  const char* const of_fifteen =
+      R"({"type": "number", "exclusiveMinimum": 123456789012344, "exclusiveMaximum": 123456789012347})";
+  EXPECT_TRUE(accepts(of_fifteen, "123456789012345"));
+  EXPECT_TRUE(accepts(of_fifteen, "123456789012346"));
+  EXPECT_FALSE(accepts(of_fifteen, "123456789012346.9"));
+  EXPECT_FALSE(accepts(of_fifteen, "123456789012344.1"));
+  for (const char* const bound :
+       {"2000000000000000", "9007199254740992", "65235373.397225596", "-65235373.397225596"}) {
+    for (const char* const side : {"exclusiveMinimum", "exclusiveMaximum"}) {
+      const std::string schema = std::string(R"({"type": "number", ")") + side + "\": " + bound + "}";
+      EXPECT_THROW(Grammar::parse_json_schema(schema, "s"), InvalidArgument) << schema;
+    }
+  }
 }
 
 TEST(Grammar, RefusesKeywordsThatItDoesNotKeep) {

@@ -52,7 +52,7 @@ class Speculations : public ::testing::Test {
             {.model = other_, .ngrams = 0, .tokens = 3},
             {.model = nullptr, .ngrams = 3, .tokens = 6},
             {.model = nullptr, .ngrams = 1, .tokens = 1},
-            // More than any text has: comparing starts with the tokens that there are, else a step takes seconds.
+            // More than any text has.
             {.model = nullptr, .ngrams = INT32_MAX, .tokens = 2}};
   }
 

@@ -391,10 +391,10 @@ TEST(CpuAttention, OutOfRange) {
 
 TEST(CpuAttention, SameBitsOnAnyNumberOfThreads) {
   Random random(3);
-  for (int64_t tokens : {1, 150}) {
-    OpCase c = make_case(random, {tokens, 8, 2, 64, 1, 900}, false, DType::BF16, params_of(64));
+  for (const auto& [tokens, heads] : {std::pair<int64_t, int64_t>{1, 8}, {1, 16}, {150, 8}}) {
+    OpCase c = make_case(random, {tokens, heads, 2, 64, 1, 900}, false, DType::BF16, params_of(64));
     set_tokens(
-        c, [](int64_t) { return 0; }, [&](int64_t t) { return 899 - tokens + t; });
+        c, [](int64_t) { return 0; }, [first = 899 - tokens](int64_t t) { return first + t; });
     WorkerPool& pool = WorkerPool::instance();
     const int before = pool.size();
     OpCase first = c;

@@ -193,6 +193,53 @@ TEST(EvoformerAttnTest, PartsOfAMatrixAddUp) {
   EXPECT_NEAR(std::accumulate(gb.begin(), gb.end(), 0.0), 0, 1e-3);
 }
 
+// Scores of several groups and heads do not fit at once, so that a part begins with any of a pair bias's matrices; each adds to the
+// gradients of those before.
+TEST(EvoformerAttnTest, PartsOfAPairBiasAddUp) {
+  if (device_under_test()) GTEST_SKIP() << "minutes on a simulator";
+  auto library = evoformer();
+  const EvoformerCase c{2, 3, 240, 2, 4, true, true};
+  const auto n = static_cast<size_t>(c.length), size = static_cast<size_t>(c.size);
+  std::vector<std::vector<float>> numbers;
+  for (uint32_t seed = 1; seed <= 4; ++seed) numbers.push_back(random_numbers(c.shape().numel(), seed));
+  const std::vector<float> keys = random_numbers(c.keys_shape().numel(), 5),
+                           pairs = random_numbers(c.pairs_shape().numel(), 6);
+  const Tensor q = make_tensor(numbers[0], c.shape()), k = make_tensor(numbers[1], c.shape()),
+               v = make_tensor(numbers[2], c.shape()), go = make_tensor(numbers[3], c.shape());
+  const Tensor biases[] = {make_tensor(keys, c.keys_shape()), make_tensor(pairs, c.pairs_shape())};
+  EvoformerAttn::Saved saved;
+  library->DS4Sci_EvoformerAttention(q, k, v, biases, &saved);
+  const auto found = library->backward(go, q, k, v, biases, saved);
+  Doubles expected(pairs.size(), 0);
+  for (int64_t sequence = 0; sequence < c.batch * c.group; ++sequence) {
+    for (int64_t head = 0; head < c.heads; ++head) {
+      const auto at = [&](size_t position) {
+        return ((static_cast<size_t>(sequence) * n + position) * static_cast<size_t>(c.heads) +
+                static_cast<size_t>(head)) *
+               size;
+      };
+      for (size_t i = 0; i < n; ++i) {
+        const size_t row = (static_cast<size_t>(sequence / c.group * c.heads + head) * n + i) * n;
+        Doubles weights(n), gradients(n);
+        double total = 0, mean = 0;
+        for (size_t j = 0; j < n; ++j) {
+          double score = 0;
+          for (size_t d = 0; d < size; ++d) {
+            score += static_cast<double>(numbers[0][at(i) + d]) * numbers[1][at(j) + d];
+            gradients[j] += static_cast<double>(numbers[3][at(i) + d]) * numbers[2][at(j) + d];
+          }
+          weights[j] = std::exp(score / std::sqrt(static_cast<double>(size)) +
+                                keys[static_cast<size_t>(sequence) * n + j] + pairs[row + j]);
+          total += weights[j];
+        }
+        for (size_t j = 0; j < n; ++j) mean += weights[j] / total * gradients[j];
+        for (size_t j = 0; j < n; ++j) expected[row + j] += weights[j] / total * (gradients[j] - mean);
+      }
+    }
+  }
+  expect_close(found.bias2, expected, 1e-4, "gb2");
+}
+
 TEST(EvoformerAttnTest, MemoryIsLinearInTheLength) {
   if (device_under_test()) GTEST_SKIP() << "minutes on a simulator";
   Accelerator& accelerator = tested_accelerator();

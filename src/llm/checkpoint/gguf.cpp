@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cstring>
 #include <mutex>
 #include <optional>
 #include <unordered_map>

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <cstring>
 
 #include "anyaccel/error.h"
 #include "base/copy_bytes.h"

@@ -200,7 +200,7 @@ uint64_t Session::cache_bytes() const noexcept { return impl_->decoder.cache_byt
 std::span<const int32_t> Session::active() const noexcept { return impl_->active; }
 int64_t Session::length(size_t i) const {
   if (i >= impl_->position.size()) {
-    throw InvalidArgument("length: sequence " + std::to_string(i) + "; active are " +
+    throw InvalidArgument("length: row " + std::to_string(i) + "; the number of active ones is " +
                           std::to_string(impl_->position.size()));
   }
   return impl_->position[i] + 1;

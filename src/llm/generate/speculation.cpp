@@ -134,14 +134,17 @@ SpeculativeDecoding::Drafts SpeculativeDecoding::draft_by_model(const std::vecto
 // Looks for the latest place where the newest tokens occur before, the longest run first, and takes what follows there.
 SpeculativeDecoding::Drafts SpeculativeDecoding::draft_by_ngrams(const std::vector<int32_t>& tokens,
                                                                  int64_t most) const {
-  for (size_t length = std::min(static_cast<size_t>(settings_.ngrams), tokens.size() - 1); length > 0; --length) {
-    const auto newest = tokens.end() - static_cast<ptrdiff_t>(length);
-    for (size_t begin = tokens.size() - length; begin-- > 0;) {
-      const auto at = tokens.begin() + static_cast<ptrdiff_t>(begin);
-      if (!std::equal(newest, tokens.end(), at)) continue;
-      const auto from = at + static_cast<ptrdiff_t>(length);
-      return {{from, from + std::min<ptrdiff_t>(static_cast<ptrdiff_t>(most), tokens.end() - from)}, {}};
-    }
+  const size_t all = tokens.size(), most_equal = std::min(static_cast<size_t>(settings_.ngrams), all - 1);
+  size_t longest = 0, from = 0;
+  // From the latest place on, so that of equal runs that is taken.
+  for (size_t end = all - 1; end > longest && longest < most_equal; --end) {
+    size_t equal = 0;
+    while (equal < most_equal && equal < end && tokens[end - 1 - equal] == tokens[all - 1 - equal]) ++equal;
+    if (equal > longest) longest = equal, from = end;
+  }
+  if (longest > 0) {
+    const auto next = tokens.begin() + static_cast<ptrdiff_t>(from);
+    return {{next, next + std::min<ptrdiff_t>(static_cast<ptrdiff_t>(most), tokens.end() - next)}, {}};
   }
   return {};
 }

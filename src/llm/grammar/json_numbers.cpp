@@ -94,6 +94,11 @@ Decimal decimal(double value, bool exclusive) {
     throw InvalidArgument("a bound of a number has more than 15 digits");
   }
   std::from_chars(text, end, made.whole);
+  const size_t before = made.whole == 0 ? 0 : std::to_string(made.whole).size();
+  if (exclusive && before + made.fraction.size() > 15) {
+    throw InvalidArgument(
+        "an exclusive bound of a number has more than 15 digits, so that its neighbours would be read as the bound");
+  }
   return made;
 }
 
@@ -114,7 +119,7 @@ constexpr int64_t kFractionDigits = 15;
 // none is read as the bound.
 int64_t exact_digits(int64_t whole) {
   const auto before = static_cast<int64_t>(whole == 0 ? 0 : std::to_string(whole).size());
-  return std::max<int64_t>(1, kFractionDigits - before);
+  return std::max<int64_t>(0, kFractionDigits - before);
 }
 
 // Returns what may follow the whole part of a number that has that of the lower bound, of the upper one or of both, with at most `most`
@@ -129,11 +134,13 @@ std::optional<Expression> fraction(const Decimal* low, const Decimal* high, int6
     if (low_allows_none && high_allows_none)
       ways.push_back(Expression::sequence({point, Expression::repeat(Expression::text("0"), 1, 1)}));
   } else if (low != nullptr && low->fraction.empty() && low->exclusive && high == nullptr) {
+    if (most == 0) return std::nullopt;
     const int64_t zeros = std::min<int64_t>(9, most - 1);
     ways.push_back(Expression::sequence({point, Expression::repeat(Expression::text("0"), 0, zeros), digits('1', '9'),
                                          any_digits(0, std::min<int64_t>(5, most - 1 - zeros))}));
   } else {
     // Fractions of 1 to `size` digits; the longest may go on.
+    if (most == 0 && low == nullptr && high == nullptr) return Expression::text("");
     const size_t size = std::max({low ? low->fraction.size() : 0, high ? high->fraction.size() : 0, size_t{1}});
     for (size_t length = 1; length <= size; ++length) {
       std::string first(length, '0'), last(length, '9');

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "base/copy_bytes.h"
 #include "base/scalar_convert.h"
 
 namespace anyaccel {
@@ -17,7 +18,7 @@ using RowLoop = void (*)(char* out, int64_t out_stride, const char* in, int64_t 
 template <size_t Size>
 void copy_row(char* out, int64_t out_stride, const char* in, int64_t in_stride, int64_t n, DType, DType) {
   if (out_stride == static_cast<int64_t>(Size) && in_stride == static_cast<int64_t>(Size)) {
-    std::memcpy(out, in, static_cast<size_t>(n) * Size);
+    copy_bytes(out, in, static_cast<size_t>(n) * Size);
     return;
   }
   for (int64_t i = 0; i < n; ++i) std::memcpy(out + i * out_stride, in + i * in_stride, Size);

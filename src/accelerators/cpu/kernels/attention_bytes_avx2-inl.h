@@ -13,7 +13,6 @@
 #include <type_traits>
 
 #include "accelerators/cpu/kernels/attention_rows-inl.h"
-#include "accelerators/cpu/kernels/attention_slots_avx2-inl.h"
 #include "accelerators/cpu/kernels/attention_twelve-inl.h"
 #include "accelerators/cpu/kernels/attention_values-inl.h"
 #include "accelerators/cpu/kernels/attention_wide-inl.h"

@@ -25,10 +25,6 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX2
 
-// The slots whose keys are transposed together: three vectors of them and four query heads are twelve sums.
-constexpr int64_t kSlotVectors = 3, kSlotsAtOnce = kSlotVectors * kLanes;
-static_assert(kSlots % kSlotsAtOnce == 0);
-
 constexpr int64_t kLine = 64;
 
 // Whether rows of `size` elements lie one behind the other.

@@ -1,11 +1,12 @@
 // The products of attention of one token with AVX2: those of attention_wide-inl.h, but scores of four heads by attention_twelve-inl.h,
-// those over bytes by attention_bytes_avx2-inl.h, and weights of eight heads at once. Defines TokenProducts, see attention_token.cpp.
+// those over bytes by attention_bytes_avx2-inl.h, those over dense rows of bf16 by attention_slots_avx2-inl.h, and weights of eight heads at once. Defines TokenProducts, see attention_token.cpp.
 // Empty for other instruction sets.
 #include <algorithm>
 #include <type_traits>
 
 #include "accelerators/cpu/kernels/attention_bytes_avx2-inl.h"
 #include "accelerators/cpu/kernels/attention_rows-inl.h"
+#include "accelerators/cpu/kernels/attention_slots_avx2-inl.h"
 #include "accelerators/cpu/kernels/attention_softmax-inl.h"
 #include "accelerators/cpu/kernels/attention_token_state-inl.h"
 #include "accelerators/cpu/kernels/attention_twelve-inl.h"
@@ -24,6 +25,8 @@ HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX2
+
+static_assert(kSlots % kSlotsAtOnce == 0);
 
 // Elements d to d + kLanes of the order of load_pair.
 template <class Type>

@@ -16,6 +16,8 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX2
 
 constexpr int kTwelveRows = 4, kTwelveSlots = 3;
+// Where keys are transposed, so that lanes are slots: the slots that are taken together, three vectors of them.
+constexpr int64_t kSlotVectors = 3, kSlotsAtOnce = kSlotVectors * kLanes;
 
 // Puts queries of kTwelveRows rows, `size` floats apart, into the order of add_twelve(): for each kLanes elements those of each row.
 HWY_INLINE void pack_queries(const float* HWY_RESTRICT q, int64_t size, float* HWY_RESTRICT to) {

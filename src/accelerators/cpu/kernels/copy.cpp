@@ -1,7 +1,6 @@
 // The ops that move elements and convert them on the way: copy, embedding and cache_write.
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <span>
 
 #include "accelerators/cpu/kernels/checks.h"
@@ -11,6 +10,7 @@
 #include "accelerators/cpu/kernels/scratch.h"
 #include "accelerators/cpu/ops.h"
 #include "base/block_format.h"
+#include "base/copy_bytes.h"
 #include "base/scalar_convert.h"
 #include "base/simd/dispatch.h"
 #include "runtime/ops/op_params.h"
@@ -34,7 +34,7 @@ void convert_floats(const Row& out, const Row& x, int64_t n) {
   for (int64_t i = 0; i < n; i += kChunk) {
     const int64_t part = std::min(kChunk, n - i);
     // With AVX2 straight into a row of F32: heads are short rows, for which copying the buffer takes longer than converting.
-    write_row(out, i, part, row_floats(x, i, part, kLanes == 8 ? row_target(out, i, buffer) : buffer));
+    write_row(out, i, part, row_floats(x, i, part, HWY_TARGET == HWY_AVX2 ? row_target(out, i, buffer) : buffer));
   }
 }
 
@@ -64,7 +64,7 @@ class KeepDenormals {
 template <class T>
 void copy_elements(const Row& out, const Row& x, int64_t n) {
   if (out.stride == 1 && x.stride == 1) {
-    std::memcpy(out.data, x.data, static_cast<size_t>(n) * sizeof(T));
+    copy_bytes(out.data, x.data, static_cast<size_t>(n) * sizeof(T));
     return;
   }
   T* to = reinterpret_cast<T*>(out.data);

@@ -239,7 +239,7 @@ struct RowQ6K {
     AA_UNROLL for (int side = 0; side < 2; ++side) {
       const int8_t* at = x.values + kBlock * block + 128 * side;
       const __m256i x0 = load_bytes(at), x1 = load_bytes(at + 32), x2 = load_bytes(at + 64), x3 = load_bytes(at + 96);
-      const __m256 of_front = in_both_halves(first + 8 * side), of_back = in_both_halves(first + 8 * side + 4);
+      const __m256 of_front = four_floats_twice(first + 8 * side), of_back = four_floats_twice(first + 8 * side + 4);
       AA_UNROLL for (int s = 0; s < kStreams; ++s) {
         const __m256i nibbles0 = load_bytes(b[s] + 64 * side), nibbles1 = load_bytes(b[s] + 64 * side + 32);
         const __m256i bits = load_bytes(b[s] + 128 + 32 * side);
@@ -264,7 +264,7 @@ struct RowQ6K {
     }
   }
 
-  static HWY_INLINE __m256 in_both_halves(const float* four) {
+  static HWY_INLINE __m256 four_floats_twice(const float* four) {
     return _mm256_broadcast_ps(reinterpret_cast<const __m128*>(four));
   }
   // The bits 4 and 5 of each byte are those of `bits`.

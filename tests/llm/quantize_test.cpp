@@ -299,6 +299,24 @@ TEST(Quantize, WhatCannotBeQuantizedIsRefusedAndLeavesNoFile) {
   expect_contains(error(dir.write("damaged.gguf", damaged.file()).string(), out), "mlp.up_proj");
   const std::string path = dir.write("quantized.gguf", quantized.file()).string();
   expect_contains(error(path, out), "quantized already (Q8_0)");
+
+  // A part of a split file, which the result would replace.
+  GgufWriter first = gguf_keys_of_directory(in.string());
+  GgufWriter second;
+  for_each_gguf_tensor(
+      in.string(), [&](const std::string& tensor, const std::vector<int64_t>& shape, uint32_t type, std::string bytes) {
+        (tensor == "output_norm.weight" ? second : first).add_tensor(tensor, shape, type, bytes);
+      });
+  for (GgufWriter* part : {&first, &second}) {
+    part->add("split.no", part == &first ? 0U : 1U);
+    part->add("split.count", 2U);
+  }
+  const std::string split = dir.write("split-00001-of-00002.gguf", first.file()).string();
+  const std::string other = dir.write("split-00002-of-00002.gguf", second.file()).string();
+  expect_contains(error(split, split), "a part of the input");
+  expect_contains(error(split, other), "a part of the input");
+  EXPECT_EQ(quantize_with_progress(split, (dir.path() / "whole.gguf").string(), "q8_0").type, "q8_0");
+
   LoadOptions load;
   load.quantize = "q4_0";
   load.dtype = DType::BF16;

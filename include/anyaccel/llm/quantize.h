@@ -27,7 +27,8 @@ struct QuantizeResult {
   uint64_t bytes_after = 0;
   // Root of the mean squared difference of all quantized weights, over the root of their mean square.
   double relative_error = 0;
-  // The same with each squared number times the mean square of its input; 0 without QuantizeOptions::importance_text.
+  // The same with each squared number times the mean square of its input, relative to that of its matrix's inputs; 0 without
+  // QuantizeOptions::importance_text.
   double weighted_error = 0;
   std::vector<std::string> notes;  // for the user
 };
@@ -57,8 +58,8 @@ std::string load_types();
 // Only a piece of one tensor is in memory at a time. The result is written under another name and renamed when it is
 // complete.
 //
-// Blocks, and uses all cores. Throws InvalidArgument for an unknown type, if `out` is `in` or a directory that is not
-// empty; CheckpointError for a model or tokenizer that a GGUF file cannot describe, weights that are quantized in another way
+// Blocks, and uses all cores. Throws InvalidArgument for an unknown type, if `out` is `in`, another part of it or a directory that
+// is not empty; CheckpointError for a model or tokenizer that a GGUF file cannot describe, weights that are quantized in another way
 // already, or values that are not finite (naming the tensor); Error if writing fails.
 QuantizeResult quantize_model(const std::string& in, const std::string& out, const QuantizeOptions& options = {});
 

@@ -106,10 +106,7 @@ class ModelQuantizer {
         files_(in, FileAccess::Map, config_, result_.notes) {}
 
   QuantizeResult run() {
-    std::error_code error;
-    if (std::filesystem::equivalent(in_, out_, error)) {
-      throw InvalidArgument("quantize: the output '" + out_ + "' is the input; expected another file");
-    }
+    refuse_input_as_output();
     const GgufKeys keys = this->keys();
     choose_parts();
     importance_ = measured_importance(in_, options_);
@@ -129,6 +126,18 @@ class ModelQuantizer {
   }
 
  private:
+  // The parts of a split file are the input too: one of them would be replaced by the result, and the model be lost.
+  void refuse_input_as_output() const {
+    std::vector<std::filesystem::path> inputs = {in_};
+    if (held_ != nullptr) inputs = held_->paths;
+    for (const std::filesystem::path& input : inputs) {
+      std::error_code missing;  // an output that does not exist yet is no input
+      if (!std::filesystem::equivalent(input, out_, missing)) continue;
+      throw InvalidArgument("quantize: the output '" + out_ + "' is " + (inputs.size() == 1 ? "" : "a part of ") +
+                            "the input; expected another file");
+    }
+  }
+
   // Returns the keys of the file, and sets described_.
   GgufKeys keys() {
     GgufKeys keys;

@@ -93,7 +93,14 @@ constexpr char kTrainingFile[] = "training.safetensors";
 
 void save_checkpoint(const fs::path& folder, Parameters& parameters, Optimizer& optimizer, const TrainingState& state,
                      std::span<const std::pair<std::string, std::string>> files) {
-  const fs::path part = folder.string() + ".part";
+  // load_checkpoint() would refuse them, when the run that they came from has ended.
+  if (state.losses.size() != static_cast<uint64_t>(state.steps_done)) {
+    throw InvalidArgument("nn::save_checkpoint: the state has " + std::to_string(state.losses.size()) +
+                          " losses; expected one for each of the " + std::to_string(state.steps_done) + " steps");
+  }
+  // With a slash at its end the name of the folder would be that of a file in it.
+  const fs::path place = folder.has_filename() ? folder : folder.parent_path();
+  const fs::path part = place.string() + ".part";
   std::error_code error;
   fs::remove_all(part, error);
   if (!fs::create_directory(part, error)) fail(folder, error ? error.message() : part.string() + " exists");
@@ -124,11 +131,11 @@ void save_checkpoint(const fs::path& folder, Parameters& parameters, Optimizer& 
     }
     sync_folder(part);
     // If the folder exists already, the two exchange names, so that the name always belongs to a complete checkpoint.
-    const bool replaces = fs::exists(folder);
-    if (renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, folder.c_str(), replaces ? RENAME_EXCHANGE : 0) != 0) {
+    const bool replaces = fs::exists(place);
+    if (renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, place.c_str(), replaces ? RENAME_EXCHANGE : 0) != 0) {
       fail(folder, std::strerror(errno));
     }
-    sync_folder(folder.parent_path().empty() ? fs::path(".") : folder.parent_path());
+    sync_folder(place.parent_path().empty() ? fs::path(".") : place.parent_path());
     if (replaces) fs::remove_all(part, error);
   } catch (...) {
     fs::remove_all(part, error);

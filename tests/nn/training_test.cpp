@@ -188,6 +188,30 @@ TEST(NnCheckpoint, RunsGoOnBitForBit) {
   }
 }
 
+TEST(NnCheckpoint, WhatCouldNotBeLoadedIsNotSaved) {
+  const TestDirectory directory;
+  RunOptions options;
+  options.trainer = quick_trainer();
+  TestRun run(options);
+  run.steps(2);
+  TrainingState state = state_of(run);
+  state.losses.pop_back();
+  const fs::path folder = directory.path() / "checkpoint";
+  EXPECT_THROW(save_checkpoint(folder, run.parameters, *run.optimizer, state, {}), InvalidArgument);
+  EXPECT_TRUE(fs::is_empty(directory.path()));
+}
+
+TEST(NnCheckpoint, TheNameOfAFolderMayEndInASlash) {
+  const TestDirectory directory;
+  RunOptions options;
+  options.trainer = quick_trainer();
+  TestRun run(options);
+  run.step();
+  const fs::path folder = directory.path() / "checkpoint" / "";
+  for (int i = 0; i < 2; ++i) save_checkpoint(folder, run.parameters, *run.optimizer, state_of(run), {});
+  EXPECT_EQ(load_checkpoint(folder, run.parameters, *run.optimizer).steps_done, 1);
+}
+
 TEST(NnCheckpoint, WhatIsDamagedOrOfAnotherModelIsRefusedAndChangesNothing) {
   const TestDirectory directory;
   RunOptions options;

@@ -21,13 +21,14 @@ struct TrainingState {
   double loss_scale = 1;
   int64_t good_steps = 0;
   uint64_t generator_offset = 0;  // of the device's default generator, which dropout uses
-  std::vector<float> losses;      // of each step
+  std::vector<float> losses;      // one for each step
   std::map<std::string, std::string>
       notes;  // of the caller, UTF-8: settings that a run must share with the one that it continues
 };
 
 // Writes `folder`, whose parent must exist, and atomically replaces an earlier one. `files` are names and contents of
-// further files. Blocks until everything is on the disk. Throws Error, and leaves `folder` unchanged, if writing fails.
+// further files. Blocks until everything is on the disk. Throws InvalidArgument if there are not as many losses as steps, and
+// Error if writing fails; `folder` is unchanged then.
 void save_checkpoint(const std::filesystem::path& folder, Parameters& parameters, Optimizer& optimizer,
                      const TrainingState& state, std::span<const std::pair<std::string, std::string>> files);
 

@@ -54,7 +54,8 @@ class Trainer {
   // Makes one step over the pieces of this rank's part of a batch. Their gradients are accumulated, so that only one
   // piece is in memory at a time; every piece and every rank has the same weight. Blocks until the loss is known.
   // Throws NumericalError for a loss that is not finite and, if gradients are clipped, for gradients that are not
-  // finite, before anything is changed (but see StepResult::skipped).
+  // finite, before anything is changed (but see StepResult::skipped). Without clipping the loss is known only after the
+  // optimizer has run, so begin at an earlier checkpoint then.
   StepResult step(std::span<const Batch> pieces);
 
   // Returns the mean loss of this rank's batches, computed without gradients and without dropout. Blocks.

@@ -128,6 +128,37 @@ TEST_F(Speculations, DrawnTokensDependOnThePromptAndTheSeedAlone) {
   }
 }
 
+// Without drafts the same holds: the rows of a batch draw different numbers, and so do calls without a seed.
+TEST_F(Speculations, AnswersAreDrawnIndependently) {
+  const std::vector<std::vector<int32_t>> prompts(3, {5, 6, 7, 5, 6});
+  for (const Speculation& speculation : all()) {
+    TextGenerator made = generator();
+    GenerateOptions options = made.default_options();
+    options.max_new_tokens = 12;
+    options.sampling.temperature = 1;
+    options.speculation = speculation;
+    const auto answers = [&] {
+      std::vector<std::vector<int32_t>> tokens;
+      for (const Completion& completion : made.generate_ids(prompts, options).completions) {
+        tokens.push_back(completion.token_ids);
+      }
+      return tokens;
+    };
+    const auto one = answers(), other = answers();
+    EXPECT_NE(one[0], one[1]);
+    EXPECT_NE(one[1], one[2]);
+    EXPECT_NE(one[0], other[0]);
+    options.seed = 1;
+    EXPECT_EQ(answers(), answers());
+    options.seed.reset();
+    options.deterministic = get_accelerator()->name() == "cpu";
+    if (!options.deterministic) continue;
+    const auto later = answers();
+    EXPECT_EQ(later[0], later[1]) << "the same prompt has the same text";
+    EXPECT_NE(later[0], answers()[0]);
+  }
+}
+
 // The same logits, bit for bit, for tokens that are checked together and one by one: what equality of greedy texts relies on.
 TEST_F(Speculations, TokensCheckedTogetherHaveTheLogitsOfSingleOnes) {
   if (get_accelerator()->name() != "cpu") GTEST_SKIP() << "only cpu promises it";

@@ -38,11 +38,9 @@ void check(const Speculation& settings, const Model& model) {
 
 }  // namespace
 
-SpeculativeDecoding::SpeculativeDecoding(Session& session, const GenerateOptions& options, const TokenRules& rules,
-                                         uint64_t seed)
+SpeculativeDecoding::SpeculativeDecoding(Session& session, const GenerateOptions& options, const TokenRules& rules)
     : session_(session),
       settings_(*options.speculation),
-      seed_(seed),
       sampling_(options.sampling),
       chooser_(options.sampling, rules, session.model().config().vocab_size),
       // Drafts may follow any distribution that is known, so rules and penalties are left to the model's tokens.
@@ -66,10 +64,10 @@ std::vector<float> SpeculativeDecoding::run(Session& session, std::span<const in
   return session.forward({tokens, sequence, positions}, wanted).to_vector<float>();
 }
 
-void SpeculativeDecoding::answer(const std::vector<int32_t>& prompt, int64_t length, const Receive& receive) {
-  // Each prompt has the same random numbers, so that its answer does not depend on the others.
-  chooser_.start(prompt, seed_);
-  draft_chooser_.start(prompt, ~seed_);
+void SpeculativeDecoding::answer(const std::vector<int32_t>& prompt, uint64_t seed, int64_t length,
+                                 const Receive& receive) {
+  chooser_.start(prompt, seed);
+  draft_chooser_.start(prompt, ~seed);
   draft_run_ = 0;
   std::vector<int32_t> tokens = prompt;
   std::vector<float> logits = run(session_, tokens, 0, 1);

@@ -18,14 +18,14 @@ class SpeculativeDecoding {
  public:
   // `session` is the model's. Throws InvalidArgument for options out of range, NotImplementedError for models whose
   // frequencies depend on a sequence's length, or that are sharded.
-  SpeculativeDecoding(Session& session, const GenerateOptions& options, const TokenRules& rules, uint64_t seed);
+  SpeculativeDecoding(Session& session, const GenerateOptions& options, const TokenRules& rules);
 
   // Receives each new token, the logits that it was chosen from and the number of tokens so far; returns whether the
   // answer goes on.
   using Receive = std::function<bool(int32_t token, std::span<const float> logits, int64_t length)>;
   // Answers a prompt in the session's sequence 0; prompt and answer have at most `length` tokens, for which the session
   // has room. Drafts end there too, so that the answer depends neither on the session's size nor on other prompts.
-  void answer(const std::vector<int32_t>& prompt, int64_t length, const Receive& receive);
+  void answer(const std::vector<int32_t>& prompt, uint64_t seed, int64_t length, const Receive& receive);
 
   int64_t steps() const { return steps_; }
   int64_t drafted() const { return drafted_; }
@@ -44,7 +44,6 @@ class SpeculativeDecoding {
 
   Session& session_;
   Speculation settings_;
-  uint64_t seed_;
   Sampling sampling_;
   TokenChooser chooser_;
   TokenChooser draft_chooser_;

@@ -432,7 +432,13 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
     return result;
   }
   if (options.speculation) {
-    SpeculativeDecoding speculative(session, options, rules, rng.seed);
+    SpeculativeDecoding speculative(session, options, rules);
+    // The numbers that reserve() counts are those of a batch's rows, of which a counter serves four; here a row has a seed
+    // of its own instead. With `deterministic` all prompts have the same, so that an answer does not depend on its place.
+    const auto seed_of = [&](size_t prompt) {
+      const uint64_t row = rng.offset * 4 + (options.deterministic ? 0 : prompt);
+      return rng.seed + row * 0x9E3779B97F4A7C15U;  // of the golden ratio: seeds of neighbours have little in common
+    };
     for (size_t i = 0; i < prompts.size(); ++i) {
       bool first = true;
       session.set_adapters({&adapters[i], 1});
@@ -447,7 +453,8 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
       };
       try {
         const auto length = static_cast<int64_t>(prompts[i].size());
-        speculative.answer(prompts[i], length + std::min(options.max_new_tokens, context - length), receive);
+        speculative.answer(prompts[i], seed_of(i), length + std::min(options.max_new_tokens, context - length),
+                           receive);
       } catch (const Error&) {
         if (!first) {
           answers[i].interrupt();

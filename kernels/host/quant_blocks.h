@@ -1,21 +1,17 @@
-// Shared by the two quantizers: blocks of elements as floats, statistics of a group, random numbers, and output written
-// past the caches.
+// Shared by the two quantizers: blocks of elements as floats, statistics of a group, rounding, and output written past
+// the caches.
 //
 // Everything here gives the same bits with every instruction set and any number of threads.
 #pragma once
 
 #include "anyaccel/op_source.h"
+#include "random_words.h"
 #include "vector.h"
 
 namespace anyaccel::op::quant {
 
-// Elements that are worked on at once: their buffers stay in the first-level cache. A multiple of every vector width.
-inline constexpr int64_t kBlock = 512;
 // Outputs from this size (bytes) on do not fit in the caches anyway and are written past them.
 inline constexpr int64_t kLargeOutput = int64_t{16} << 20;
-
-// Not to be copied into their callers: sources are compiled while somebody waits, and a call a block costs nothing.
-#define AA_ONCE __attribute__((noinline))
 
 AA_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 // A block's elements and what follows up to a whole number of vectors.
@@ -298,103 +294,8 @@ Range range_of_dense(const void* x, int32_t dtype, int64_t begin, int64_t end, A
   return range_of_bits<int16_t, kMagnitude>(from, end - begin, dtype == AA_DTYPE_BF16 ? 0x7f80 : 0x7c00, ahead);
 }
 
-// -- random numbers: Philox 4x32-10 as in anyaccel/philox.h --
-struct Random {
-  uint64_t seed = 0;
-  uint64_t offset = 0;  // in counters
-  bool used = false;
-};
-
-// Counters in vectors of 64-bit lanes whose upper halves do not count. store_pairs() stores a[0], b[0], a[1], b[1], ...
-#if AA_VECTOR_AVX512
-typedef uint64_t Lanes __attribute__((vector_size(64)));
-AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (Lanes)_mm512_mul_epu32((__m512i)a, (__m512i)b); }
-// The upper half of each lane in place of the lower one. Shifts alone would keep one port of the processor busy.
-AA_INLINE Lanes swap_halves(Lanes a) { return (Lanes)_mm512_shuffle_epi32((__m512i)a, _MM_PERM_CDAB); }
-AA_INLINE void store_pairs(uint32_t* to, Lanes a, Lanes b) {
-  const __m512i low = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11), high = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
-  _mm512_storeu_si512(to, _mm512_permutex2var_epi64((__m512i)a, low, (__m512i)b));
-  _mm512_storeu_si512(to + 16, _mm512_permutex2var_epi64((__m512i)a, high, (__m512i)b));
-}
-#elif AA_VECTOR_AVX2
-typedef uint64_t Lanes __attribute__((vector_size(32)));
-AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (Lanes)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
-#elif AA_VECTOR_SSE2
-typedef uint64_t Lanes __attribute__((vector_size(16)));
-AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (Lanes)_mm_mul_epu32((__m128i)a, (__m128i)b); }
-#else
-typedef uint64_t Lanes __attribute__((vector_size(8)));
-AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (a & 0xffffffffu) * (b & 0xffffffffu); }
-#endif
-#if !AA_VECTOR_AVX512
-AA_INLINE Lanes swap_halves(Lanes a) { return a >> 32; }
-AA_INLINE void store_pairs(uint32_t* to, Lanes a, Lanes b) {
-  for (size_t i = 0; i < sizeof(Lanes) / 8; ++i) {
-    const uint64_t four[2] = {a[i], b[i]};
-    __builtin_memcpy(to + 4 * i, four, 16);
-  }
-}
-#endif
-
-inline constexpr int64_t kCounters = 32;  // made at once
-// Room for the words of a block that begins anywhere in a counter.
-inline constexpr int64_t kWords = kBlock + 4 + 4 * kCounters;
-
-struct PhiloxKeys {
-  static constexpr int kRounds = 10;
-  uint64_t of_c0[kRounds], of_c2[kRounds];  // the lower halves count
-
-  explicit PhiloxKeys(uint64_t seed) {
-    for (int round = 0; round < kRounds; ++round) {
-      of_c0[round] = seed + uint64_t{0x9E3779B9u} * static_cast<uint64_t>(round);
-      of_c2[round] = (seed >> 32) + uint64_t{0xBB67AE85u} * static_cast<uint64_t>(round);
-    }
-  }
-};
-
-// The words of kCounters counters from `first` on, four each.
-AA_ONCE inline void philox(const PhiloxKeys& keys, uint64_t first, uint32_t* words) {
-  // A vector waits for its products while others are multiplied; the registers of AVX-512 hold four.
-  constexpr int kLanes = sizeof(Lanes) / 8, kVectors = kLanes == 8 ? 4 : 2;
-  Lanes lane{};
-  for (int i = 0; i < kLanes; ++i) lane[i] = static_cast<uint64_t>(i);
-  for (int64_t begin = 0; begin < kCounters; begin += kVectors * kLanes) {
-    Lanes c0[kVectors], c1[kVectors], c2[kVectors] = {}, c3[kVectors] = {};
-    for (int v = 0; v < kVectors; ++v) {
-      c0[v] = lane + (first + static_cast<uint64_t>(begin + v * kLanes));
-      c1[v] = c0[v] >> 32;
-    }
-#pragma GCC unroll 10
-    for (int round = 0; round < PhiloxKeys::kRounds; ++round) {
-      for (int v = 0; v < kVectors; ++v) {
-        const Lanes product0 = multiply_low_halves(c0[v], Lanes{} + uint64_t{0xD2511F53u});
-        const Lanes product1 = multiply_low_halves(c2[v], Lanes{} + uint64_t{0xCD9E8D57u});
-        c0[v] = (product1 >> 32) ^ c1[v] ^ keys.of_c0[round];
-        c1[v] = product1;
-        c2[v] = swap_halves(product0) ^ c3[v] ^ keys.of_c2[round];
-        c3[v] = product0;
-      }
-    }
-    for (int v = 0; v < kVectors; ++v) {
-      const Lanes low = (c0[v] & 0xffffffffu) | c1[v] << 32, high = (c2[v] & 0xffffffffu) | c3[v] << 32;
-      store_pairs(words + 4 * (begin + v * kLanes), low, high);
-    }
-  }
-}
-
-// Words for the elements [begin, begin + n) of a call. words[] has room for kWords; returns where the first element's is.
-// Null when there is nothing to draw.
-AA_ONCE inline const uint32_t* draw(const Random& random, int64_t begin, int64_t n, uint32_t* words) {
-  if (!random.used) return nullptr;
-  const int64_t skip = begin % 4;
-  const uint64_t first = random.offset + static_cast<uint64_t>(begin / 4);
-  const PhiloxKeys keys(random.seed);
-  for (int64_t i = 0; i < skip + n; i += 4 * kCounters) philox(keys, first + static_cast<uint64_t>(i / 4), words + i);
-  return words + skip;
-}
-
-// Rounds down, or up if the upper 24 bits of the element's word, as a number in [0, 1), are below what is cut off.
-AA_INLINE Vec round_by_chance(Vec exact, const uint32_t* words) {
+// Whether the upper 24 bits of the element's word, as a number in [0, 1), are below what `exact` is above `below`.
+AA_INLINE Mask rounds_up(Vec exact, Vec below, const uint32_t* words) {
   Words word;
   __builtin_memcpy(&word, words, sizeof(word));
 #if AA_VECTOR_AVX512
@@ -403,8 +304,12 @@ AA_INLINE Vec round_by_chance(Vec exact, const uint32_t* words) {
 #else
   const Vec unit = to_floats(word >> 8) * Vec(0x1p-24f);
 #endif
+  return less(unit, exact - below);
+}
+// Rounds down, or up if rounds_up().
+AA_INLINE Vec round_by_chance(Vec exact, const uint32_t* words) {
   const Vec below = floor(exact);
-  return select(less(unit, exact - below), below + Vec(1.0f), below);
+  return select(rounds_up(exact, below, words), below + Vec(1.0f), below);
 }
 
 // -- output --

@@ -89,6 +89,40 @@ AA_INLINE void store_all(Target out, int64_t n, Ahead ahead, const Integer& inte
   for (; i < n; i += w) store_integers(out.data + i, integer(i));
 }
 
+#if AA_VECTOR_AVX2
+// The same, rounded by chance. Mask's ones are minus one, and bytes are limited 32 at a time: fewer instructions for as many
+// elements than with floats that are selected and limited.
+template <bool kOffset, class T>
+AA_INLINE void store_by_chance(Target out, const T* x, int64_t n, const Scale& s, const uint32_t* words, Ahead ahead) {
+  const auto integer = [&](int64_t i) {
+    const Vec exact = scaled<kOffset>(load(x + i), s), below = floor(exact);
+    return _mm256_sub_epi32(_mm256_cvtps_epi32(below.v), _mm256_castps_si256(rounds_up(exact, below, words + i).v));
+  };
+  const __m256i low = _mm256_set1_epi8(static_cast<int8_t>(s.low)),
+                high = _mm256_set1_epi8(static_cast<int8_t>(s.high));
+  int64_t i = 0;
+  for (; i + 32 <= n; i += 32) {
+    ahead.fetch<32 * sizeof(T)>(i * static_cast<int64_t>(sizeof(T)));
+    const __m256i bytes = saturated_bytes(integer(i), integer(i + 8), integer(i + 16), integer(i + 24));
+    const __m256i limited = _mm256_min_epi8(_mm256_max_epi8(bytes, low), high);
+    if (out.past_caches) {
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(out.data + i), limited);
+    } else {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out.data + i), limited);
+    }
+  }
+  for (; i < n; i += 8) {
+    store_integers(out.data + i, limit(round_by_chance(scaled<kOffset>(load(x + i), s), words + i), s));
+  }
+}
+#else
+template <bool kOffset, class T>
+AA_INLINE void store_by_chance(Target out, const T* x, int64_t n, const Scale& s, const uint32_t* words, Ahead ahead) {
+  store_all<sizeof(T)>(
+      out, n, ahead, [&](int64_t i) { return limit(round_by_chance(scaled<kOffset>(load(x + i), s), words + i), s); });
+}
+#endif
+
 // Quantizes elements where they lie. n is a multiple of the width of a vector. `words` is null for rounding to nearest.
 template <class T>
 AA_ONCE void quantize_block(const T* x, int64_t n, const Scale& shared, const uint32_t* words, Ahead ahead,
@@ -97,11 +131,9 @@ AA_ONCE void quantize_block(const T* x, int64_t n, const Scale& shared, const ui
   const Scale s = shared;  // in registers, which no store can change
   const bool symmetric = s.low == -s.high;
   if (words && symmetric) {
-    store_all<kSize>(out, n, ahead,
-                     [&](int64_t i) { return limit(round_by_chance(scaled<false>(load(x + i), s), words + i), s); });
+    store_by_chance<false>(out, x, n, s, words, ahead);
   } else if (words) {
-    store_all<kSize>(out, n, ahead,
-                     [&](int64_t i) { return limit(round_by_chance(scaled(load(x + i), s), words + i), s); });
+    store_by_chance<true>(out, x, n, s, words, ahead);
   } else if (symmetric) {
     // The scale is the largest magnitude over `high`, so that nothing is rounded beyond the limits.
     store_all<kSize>(out, n, ahead, [&](int64_t i) { return scaled<false>(load(x + i), s); });
@@ -383,7 +415,8 @@ struct Job {
           writer.move_to(target(g));
           write(g * group_size, (g + 1) * group_size, s, ahead, writer);
         };
-        write_groups<Scale>(source.x, source.dtype, first, last, group_size, false, range_of, scale_of, write_one);
+        write_groups<Scale>(source.x, source.dtype, first, last, group_size, random.used, range_of, scale_of,
+                            write_one);
       });
       return;
     }
@@ -403,10 +436,9 @@ struct Job {
 }  // namespace
 
 AA_OP void quantizer_quantize(const aa_quantize_args* a) {
-  Job job{};
+  Job job{.random = {a->seed, a->offset, a->stochastic != 0}};
   job.source = {a->x, a->dtype, nullptr, {a->error, a->error_dtype, a->error_beta}};
   job.order = {a->nodes, a->devices, a->pipeline, a->groups / (a->nodes * a->devices * a->pipeline)};
-  job.random = {a->seed, a->offset, a->stochastic != 0};
   job.groups = a->groups;
   job.group_size = a->group_size;
   job.bits = a->bits;

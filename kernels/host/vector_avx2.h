@@ -74,11 +74,14 @@ AA_INLINE void store_integers(int8_t* p, Vec a) {
   const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
 }
+// Words in their order as bytes, those beyond a byte's limits as these.
+AA_INLINE __m256i saturated_bytes(__m256i a, __m256i b, __m256i c, __m256i d) {
+  const __m256i both = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
+  return _mm256_permutevar8x32_epi32(both, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
 AA_INLINE __m256i integers(Vec a, Vec b, Vec c, Vec d) {
-  const __m256i low = _mm256_packs_epi32(_mm256_cvtps_epi32(a.v), _mm256_cvtps_epi32(b.v));
-  const __m256i high = _mm256_packs_epi32(_mm256_cvtps_epi32(c.v), _mm256_cvtps_epi32(d.v));
-  const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-  return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order);
+  return saturated_bytes(_mm256_cvtps_epi32(a.v), _mm256_cvtps_epi32(b.v), _mm256_cvtps_epi32(c.v),
+                         _mm256_cvtps_epi32(d.v));
 }
 AA_INLINE void store_integers(int8_t* p, Vec a, Vec b, Vec c, Vec d) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), integers(a, b, c, d));

@@ -30,6 +30,8 @@
 #endif
 
 #define AA_INLINE inline __attribute__((always_inline))
+// Not to be copied into their callers: sources are compiled while somebody waits, and a call a block costs nothing.
+#define AA_ONCE __attribute__((noinline))
 
 namespace anyaccel::op {
 

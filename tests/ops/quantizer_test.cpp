@@ -150,6 +150,26 @@ TEST(Quantizer, MatchesTheDefinitionOnEveryInstructionSet) {
   });
 }
 
+// Counters have 64 bits, of which kernels may take the upper half as one for all elements.
+TEST(Quantizer, DrawsWhereTheUpperHalfOfCountersChanges) {
+  on_every_isa([] {
+    const int64_t groups = 3, size = 700;
+    const std::vector<float> numbers = random_numbers(groups * size, 11);
+    const Tensor x = make_tensor(numbers, {groups * size});
+    for (uint64_t change : {uint64_t{5} << 32, uint64_t{0}}) {
+      for (uint64_t before : {0, 1, 31, 32, 70, 200, 300}) {
+        Generator random;
+        const RngState state{0x123456789abcdef0u, change - before};
+        for (QuantKind kind : kinds) {
+          random.set_state(state);
+          expect_matches(quantizer()->quantize(x, groups, 8, kind, &random),
+                         Reference(numbers, groups, 8, kind, &state));
+        }
+      }
+    }
+  });
+}
+
 TEST(Quantizer, DoesNotDependOnThreads) {
   for (int64_t groups : {1, 2, 300}) {
     const int64_t size = groups == 300 ? 1030 : 2 * 80021;

@@ -1,0 +1,157 @@
+// The random words of an op's elements: Philox 4x32-10 as anyaccel/philox.h defines it, several counters at once.
+#pragma once
+
+#include "vector.h"
+
+namespace anyaccel::op::quant {
+
+// Elements that are worked on at once: their buffers stay in the first-level cache. A multiple of every vector width.
+inline constexpr int64_t kBlock = 512;
+
+// The constants of Philox; anyaccel/philox.h, which is slower to compile, has the same.
+inline constexpr uint32_t kMultiplier0 = 0xD2511F53u, kMultiplier1 = 0xCD9E8D57u;
+inline constexpr uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;
+
+// Counters in vectors of 64-bit lanes whose upper halves do not count: products read the lower halves of their factors only.
+// lane_counters() are the counters that the lanes hold, from the first on, and store_words() stores the words of all of them in
+// the order of the counters; a lane of `low` holds the first two words of its counter, one of `high` the last two.
+#if AA_VECTOR_AVX512
+typedef uint64_t Lanes __attribute__((vector_size(64)));
+AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (Lanes)_mm512_mul_epu32((__m512i)a, (__m512i)b); }
+// Each lane with its halves in each other's place. Shifts alone would keep one port of the processor busy.
+AA_INLINE Lanes swap_halves(Lanes a) { return (Lanes)_mm512_shuffle_epi32((__m512i)a, _MM_PERM_CDAB); }
+AA_INLINE Lanes lane_counters() { return Lanes{0, 1, 2, 3, 4, 5, 6, 7}; }
+AA_INLINE void store_words(uint32_t* to, Lanes low, Lanes high) {
+  const __m512i first = _mm512_setr_epi64(0, 8, 1, 9, 2, 10, 3, 11),
+                last = _mm512_setr_epi64(4, 12, 5, 13, 6, 14, 7, 15);
+  _mm512_storeu_si512(to, _mm512_permutex2var_epi64((__m512i)low, first, (__m512i)high));
+  _mm512_storeu_si512(to + 16, _mm512_permutex2var_epi64((__m512i)low, last, (__m512i)high));
+}
+#elif AA_VECTOR_AVX2
+typedef uint64_t Lanes __attribute__((vector_size(32)));
+AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (Lanes)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
+AA_INLINE Lanes swap_halves(Lanes a) { return (Lanes)_mm256_shuffle_epi32((__m256i)a, _MM_SHUFFLE(2, 3, 0, 1)); }
+// The second and the third counter change places, so that unpacking gives the words of neighbours.
+AA_INLINE Lanes lane_counters() { return Lanes{0, 2, 1, 3}; }
+AA_INLINE void store_words(uint32_t* to, Lanes low, Lanes high) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_unpacklo_epi64((__m256i)low, (__m256i)high));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 8), _mm256_unpackhi_epi64((__m256i)low, (__m256i)high));
+}
+#elif AA_VECTOR_SSE2
+typedef uint64_t Lanes __attribute__((vector_size(16)));
+AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (Lanes)_mm_mul_epu32((__m128i)a, (__m128i)b); }
+AA_INLINE Lanes swap_halves(Lanes a) { return (Lanes)_mm_shuffle_epi32((__m128i)a, _MM_SHUFFLE(2, 3, 0, 1)); }
+AA_INLINE Lanes lane_counters() { return Lanes{0, 1}; }
+AA_INLINE void store_words(uint32_t* to, Lanes low, Lanes high) {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to), _mm_unpacklo_epi64((__m128i)low, (__m128i)high));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 4), _mm_unpackhi_epi64((__m128i)low, (__m128i)high));
+}
+#else
+typedef uint64_t Lanes __attribute__((vector_size(8)));
+AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (a & 0xffffffffu) * (b & 0xffffffffu); }
+AA_INLINE Lanes swap_halves(Lanes a) { return a >> 32 | a << 32; }
+AA_INLINE Lanes lane_counters() { return Lanes{0}; }
+AA_INLINE void store_words(uint32_t* to, Lanes low, Lanes high) {
+  const uint64_t four[2] = {low[0], high[0]};
+  __builtin_memcpy(to, four, 16);
+}
+#endif
+
+// The keys of the rounds in all lanes, the upper halves zero, for counters whose upper 32 bits are `upper`.
+//
+// The third and fourth word of a counter are zero, and the second one is `upper`: after the first round the first word is the same
+// for all of them and the second is zero, after the second round the fourth word is the same. What follows from these is
+// part of the keys.
+struct PhiloxKeys {
+  static constexpr int kRounds = 10;
+  Lanes of_c0[kRounds], of_c2[kRounds];
+  uint32_t upper;
+
+  PhiloxKeys(uint64_t seed, uint32_t upper_bits) : upper(upper_bits) {
+    uint32_t k0 = static_cast<uint32_t>(seed), k1 = static_cast<uint32_t>(seed >> 32);
+    const uint64_t product = uint64_t{kMultiplier0} * (upper ^ k0);  // of the second round
+    for (int round = 0; round < kRounds; ++round, k0 += kWeyl0, k1 += kWeyl1) {
+      const uint32_t known = static_cast<uint32_t>(round == 1 ? product >> 32 : round == 2 ? product : 0);
+      of_c0[round] = Lanes{} + uint64_t{k0};
+      of_c2[round] = Lanes{} + uint64_t{k1 ^ known};
+    }
+  }
+};
+
+struct Random {
+  bool used;
+  uint64_t seed, offset;  // the offset counts counters
+  PhiloxKeys keys;        // those of the first element
+
+  Random() : Random(0, 0, false) {}
+  Random(uint64_t seed_, uint64_t offset_, bool is_used)
+      : used(is_used), seed(seed_), offset(offset_), keys(seed, static_cast<uint32_t>(offset >> 32)) {}
+};
+
+inline constexpr int64_t kCounters = 32;  // made at once
+
+// Room for the words of kBlock elements that begin anywhere in a counter, in two parts if the upper halves of counters change.
+inline constexpr int64_t kWords = kBlock + 4 + 8 * kCounters;
+
+// The words of kCounters counters from `first` on, four each, right as long as the upper 32 bits of a counter are those of the keys.
+AA_ONCE inline void philox(const PhiloxKeys& keys, uint64_t first, uint32_t* words) {
+  // A vector waits for its products while others are multiplied; the registers of AVX-512 hold four.
+  constexpr int kLanes = sizeof(Lanes) / 8, kVectors = kLanes == 8 ? 4 : 2;
+  const Lanes multiplier0 = Lanes{} + uint64_t{kMultiplier0}, multiplier1 = Lanes{} + uint64_t{kMultiplier1};
+  for (int64_t begin = 0; begin < kCounters; begin += kVectors * kLanes) {
+    Lanes c0[kVectors], c1[kVectors], c2[kVectors], c3[kVectors];
+    for (int v = 0; v < kVectors; ++v) {
+      const Lanes counter = lane_counters() + (first + static_cast<uint64_t>(begin + v * kLanes));
+      const Lanes product0 = multiply_low_halves(counter, multiplier0);
+      c2[v] = (product0 >> 32) ^ keys.of_c2[0];
+      const Lanes product1 = multiply_low_halves(c2[v], multiplier1);
+      c0[v] = (product1 >> 32) ^ keys.of_c0[1];
+      c1[v] = product1;
+      c2[v] = product0 ^ keys.of_c2[1];
+      c3[v] = Lanes{};
+    }
+#pragma GCC unroll 10
+    for (int round = 2; round < PhiloxKeys::kRounds - 1; ++round) {
+      for (int v = 0; v < kVectors; ++v) {
+        const Lanes product0 = multiply_low_halves(c0[v], multiplier0);
+        const Lanes product1 = multiply_low_halves(c2[v], multiplier1);
+        // What does not wait for the products comes together first.
+        c0[v] = (product1 >> 32) ^ (c1[v] ^ keys.of_c0[round]);
+        c1[v] = product1;
+        c2[v] = swap_halves(product0) ^ (c3[v] ^ keys.of_c2[round]);
+        c3[v] = product0;
+      }
+    }
+    constexpr int kLast = PhiloxKeys::kRounds - 1;
+    const Lanes lower = Lanes{} + 0xffffffffu;
+    for (int v = 0; v < kVectors; ++v) {
+      const Lanes product0 = multiply_low_halves(c0[v], multiplier0);
+      const Lanes product1 = multiply_low_halves(c2[v], multiplier1);
+      const Lanes low = swap_halves(product1) ^ ((c1[v] & lower) ^ keys.of_c0[kLast]);
+      const Lanes high = swap_halves(product0) ^ ((c3[v] & lower) ^ keys.of_c2[kLast]);
+      store_words(words + 4 * (begin + v * kLanes), low, high);
+    }
+  }
+}
+
+// Words for the elements [begin, begin + n) of a call, n <= kBlock. words[] has room for kWords; returns where the first element's
+// is. Null when there is nothing to draw.
+AA_ONCE inline const uint32_t* draw(const Random& random, int64_t begin, int64_t n, uint32_t* words) {
+  if (!random.used) return nullptr;
+  const int64_t skip = begin % 4;
+  const uint64_t first = random.offset + static_cast<uint64_t>(begin / 4);
+  for (int64_t i = 0; i < skip + n; i += 4 * kCounters) {
+    const uint64_t at = first + static_cast<uint64_t>(i / 4), last = at + kCounters - 1;
+    if (last >> 32 == random.keys.upper) {
+      philox(random.keys, at, words + i);
+      continue;
+    }
+    philox(PhiloxKeys(random.seed, static_cast<uint32_t>(at >> 32)), at, words + i);
+    if (at >> 32 == last >> 32) continue;
+    const uint64_t border = last >> 32 << 32;
+    philox(PhiloxKeys(random.seed, static_cast<uint32_t>(last >> 32)), border, words + i + 4 * (border - at));
+  }
+  return words + skip;
+}
+
+}  // namespace anyaccel::op::quant

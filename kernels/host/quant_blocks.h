@@ -46,8 +46,10 @@ AA_ONCE inline const float* read_block(const void* x, int32_t dtype, int64_t beg
 // number of vectors, else as read_block() gives them.
 template <class Body>
 AA_INLINE void with_elements(const void* x, int32_t dtype, int64_t begin, int64_t n, float* buffer, const Body& body) {
-  if (n % 16 != 0 || dtype == AA_DTYPE_F32) {
+  if (n % 16 != 0) {
     body(read_block(x, dtype, begin, n, buffer));
+  } else if (dtype == AA_DTYPE_F32) {
+    body(static_cast<const float*>(x) + begin);
   } else if (dtype == AA_DTYPE_BF16) {
     body(static_cast<const bf16*>(x) + begin);
   } else {

@@ -135,9 +135,8 @@ AA_ONCE inline void philox(const PhiloxKeys& keys, uint64_t first, uint32_t* wor
 }
 
 // Words for the elements [begin, begin + n) of a call, n <= kBlock. words[] has room for kWords; returns where the first element's
-// is. Null when there is nothing to draw.
-AA_ONCE inline const uint32_t* draw(const Random& random, int64_t begin, int64_t n, uint32_t* words) {
-  if (!random.used) return nullptr;
+// is.
+AA_ONCE inline const uint32_t* draw_words(const Random& random, int64_t begin, int64_t n, uint32_t* words) {
   const int64_t skip = begin % 4;
   const uint64_t first = random.offset + static_cast<uint64_t>(begin / 4);
   for (int64_t i = 0; i < skip + n; i += 4 * kCounters) {
@@ -152,6 +151,10 @@ AA_ONCE inline const uint32_t* draw(const Random& random, int64_t begin, int64_t
     philox(PhiloxKeys(random.seed, static_cast<uint32_t>(last >> 32)), border, words + i + 4 * (border - at));
   }
   return words + skip;
+}
+// The same, or null when there is nothing to draw.
+AA_INLINE const uint32_t* draw(const Random& random, int64_t begin, int64_t n, uint32_t* words) {
+  return random.used ? draw_words(random, begin, n, words) : nullptr;
 }
 
 }  // namespace anyaccel::op::quant

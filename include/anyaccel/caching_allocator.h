@@ -4,9 +4,10 @@
 // new user runs after the old one. Memory that other streams also used waits until events recorded on those streams at
 // the time of the free have completed. In steady state an allocation makes no driver call.
 //
-// Sizes are rounded up to classes, eight to a doubling (waste at most 12.5%; 32 to a doubling and at most about 3% from
-// 64 MiB on), at least 512 bytes. Blocks up to 1 MiB are split from segments of 2 MiB, those below 10 MiB from segments
-// of 20 MiB, and larger ones have their own; a class keeps its free blocks in a list per stream. If a class has none, a
+// Sizes are rounded up to classes: multiples of 512 bytes up to 4 KiB, then eight to a doubling (waste at most 12.5%),
+// and 32 to a doubling from 64 MiB on (at most about 3%). Blocks up to 1 MiB are split from segments of at least 2 MiB,
+// those below 10 MiB from segments of at least 20 MiB, and larger ones have their own; segments grow where much of the
+// memory held is free but fragmented. A class keeps its free blocks in a list per stream. If a class has none, a
 // slightly larger block is used or a much larger one is split. Before the source is called, fences are checked and free
 // neighbours are merged again. If the source has no memory, everything cached and idle is released and the request is
 // tried once more; if that fails, OutOfMemoryError says how much was requested, allocated, reserved and free, and what

@@ -36,13 +36,13 @@ struct Candidate {
   aa_probe_state state = AA_PROBE_ABSENT;
   bool probed = false;       // false: not reached, because one before it was usable
   bool passed_over = false;  // usable, but it yields to another one
-  int device_count = 0;      // as far as known without opening anything
+  int device_count = 0;      // as the probe reports it, without opening a device
   int priority = 0;          // higher ones are considered first
   std::string reason;        // the probe's message
 };
 
 struct DetectionReport {
-  std::string chosen;                      // name of the accelerator; empty before the first detection
+  std::string chosen;                      // name of the accelerator
   std::string method;                      // "DS_ACCELERATOR", "auto detect" or "set_accelerator()"
   std::vector<Candidate> candidates;       // in the order they are considered
   std::vector<std::string> plugin_errors;  // plugin files that could not be loaded, with the reason
@@ -55,10 +55,10 @@ DetectionReport detection_report();
 // The same, but probes every candidate, not only those up to the chosen one. Slower: may open vendor libraries.
 DetectionReport probe_all_accelerators();
 
-// Returns one or two lines for the user: the accelerator, its device, and why it was chosen.
+// Returns two lines for the user: the accelerator with its device, and why it was chosen.
 std::string accelerator_choice_summary();
 
-// Returns every name that DS_ACCELERATOR accepts here, including plugins.
+// Returns every name that DS_ACCELERATOR accepts here, including plugins, which this loads.
 std::vector<std::string> known_accelerators();
 
 // Creates the accelerator with this name without making it current ("cpu", "null", a plugin's name). Throws

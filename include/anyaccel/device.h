@@ -13,8 +13,9 @@ namespace anyaccel {
 
 class Accelerator;
 
-// A small value, compared by identity. It does not own the accelerator: one that get_accelerator() has returned lives
-// until the process ends, others (make_accelerator) as long as their owner keeps them.
+// A small value; two are equal if they name the same accelerator object and index. It does not own the accelerator: one
+// that get_accelerator() has returned lives until the process ends, others (make_accelerator) as long as their owner
+// keeps them.
 struct Device {
   Accelerator* accelerator = nullptr;  // null: ordinary host memory
   int index = 0;                       // index of the accelerator's device; 0 for the host

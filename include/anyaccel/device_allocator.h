@@ -32,7 +32,7 @@ namespace anyaccel {
 class MemorySource;
 class FenceSource;
 
-// Allocated memory. A value that refers to the memory and does not own it.
+// Allocated memory. The value does not own it.
 struct Allocation {
   void* pointer = nullptr;
   void* handle = nullptr;  // for the allocator's own use; adaptors pass it on unchanged
@@ -56,8 +56,9 @@ class DeviceAllocator {
 
   // Returns the device's name, for messages: "cuda:0".
   virtual std::string name() const = 0;
-  // Allocates at least `bytes` (0 counts as 1) for work on `stream`, aligned to 256 bytes. `pool` is 0, or the graph's
-  // pool that a capture allocates from. Throws OutOfMemoryError.
+  // Allocates at least `bytes` (0 counts as 1) for work on `stream`, aligned as the driver aligns its memory
+  // (aa_device_props::alignment). `pool` is 0, or the graph's pool that a capture allocates from. Throws
+  // OutOfMemoryError.
   virtual Allocation allocate(size_t bytes, const void* stream, uint64_t pool) = 0;
   // Frees memory; the arguments are those of allocate(). Work on `stream` and on the streams of record_stream() may
   // still use it. `stream` may have been destroyed: see forget_stream().
@@ -115,6 +116,7 @@ class AllocatorAdaptor : public DeviceAllocator {
 // limit. Further memory that a caching allocator below holds does not count.
 class LimitingAllocator final : public AllocatorAdaptor {
  public:
+  // Throws InvalidArgument for a negative limit.
   LimitingAllocator(std::unique_ptr<DeviceAllocator> upstream, int64_t limit_bytes);
 
   Allocation allocate(size_t bytes, const void* stream, uint64_t pool) override;

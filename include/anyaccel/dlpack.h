@@ -98,8 +98,8 @@ static_assert(offsetof(DLManagedTensorVersioned, flags) == 24);
 static_assert(offsetof(DLManagedTensorVersioned, dl_tensor) == 32 && sizeof(DLManagedTensorVersioned) == 80);
 
 // Return a view of the tensor's memory, which is kept until the consumer calls `deleter`, once, from any thread. Pinned
-// host memory is exported as kDLCPU. They throw InvalidArgument for an empty handle or a device that DLPack has no type
-// for. They do not block.
+// host memory is exported as kDLCPU. They throw InvalidArgument for an empty handle, a packed weight, or a device that
+// DLPack has no type for. They do not block. The versioned form says version 1.0, and strides are always given.
 DLManagedTensorVersioned* to_dlpack(const Tensor& tensor);
 DLManagedTensor* to_dlpack_legacy(const Tensor& tensor);
 
@@ -114,7 +114,8 @@ struct ImportOptions {
 // the memory is released. On an exception ownership stays with the caller and nothing has changed. Host memory (kDLCPU,
 // kDLCUDAHost, kDLROCMHost) becomes a host tensor. Device memory requires that the active accelerator has that device
 // type. Throws InvalidArgument otherwise, and for a major version other than 1, a dtype with lanes or one that DType
-// lacks, more than AA_MAX_DIMS dimensions, or a null data pointer where there are elements. Does not block.
+// lacks, more than AA_MAX_DIMS dimensions, data that is not aligned to its elements, or a null data pointer where there
+// are elements. Does not block.
 Tensor from_dlpack(DLManagedTensorVersioned* managed, ImportOptions options = {});
 Tensor from_dlpack(DLManagedTensor* managed);
 

@@ -1,7 +1,8 @@
 // DriverAccelerator implements the whole Accelerator interface on top of one driver table.
 //
 // Everything that is the same on every accelerator (caching, current device and stream, generators, graphs' memory,
-// trace ranges) is here, once. A program may derive from it to change what differs; the functions do not call each other.
+// trace ranges) is here, once. A program may derive from it to change what differs; the functions do not call each
+// other.
 #pragma once
 
 #include <functional>

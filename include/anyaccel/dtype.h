@@ -28,7 +28,7 @@ enum class DType : int32_t {
   F8E5M2 = AA_DTYPE_F8_E5M2,
 };
 
-// Returns the bytes of one element; 0 for None.
+// Returns the size of one element in bytes; 0 for None.
 constexpr size_t dtype_size(DType t) noexcept {
   switch (t) {
     case DType::Bool:
@@ -71,7 +71,8 @@ constexpr std::string_view dtype_name(DType t) noexcept {
 // True for F16, BF16 and F32, which the ops call "float".
 constexpr bool is_op_float(DType t) noexcept { return t == DType::F16 || t == DType::BF16 || t == DType::F32; }
 
-// Parses PyTorch's names and the short forms fp32, bf16, fp16, fp64; returns nothing for any other text.
+// Parses the names of dtype_name(), with or without "torch." before them, and the short forms fp32, f32, float, fp64,
+// f64, double, fp16, f16, half, bf16, long, int, short, byte and float8_e4m3; returns nothing for any other text.
 std::optional<DType> parse_dtype(std::string_view name) noexcept;
 
 inline float bf16_to_float(uint16_t bits) noexcept { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }

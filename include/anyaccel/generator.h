@@ -14,7 +14,7 @@ struct RngState {
   friend bool operator==(const RngState&, const RngState&) = default;
 };
 
-// Thread-safe. Not copyable: a generator is a place whose state is saved and restored.
+// Thread-safe. Not copyable: save and restore its state instead.
 class Generator {
  public:
   // The seed that every accelerator uses until manual_seed() is called (PyTorch's default).
@@ -26,10 +26,12 @@ class Generator {
 
   // Sets the seed, and sets the offset to 0.
   void manual_seed(uint64_t seed);
+  // Returns the seed of the current state, which set_state() changes too.
   uint64_t initial_seed() const;
   RngState get_state() const;
   void set_state(const RngState& state);
-  // Reserves `counters` counters: returns the state to draw them from and advances the offset past them.
+  // Reserves `counters` counters for the caller: returns the state that begins with them and advances the offset past
+  // them.
   RngState reserve(uint64_t counters);
 
  private:

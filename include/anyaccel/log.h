@@ -1,8 +1,8 @@
 // The log of the process: one line per message on standard error, "anyaccel: warning: ...".
 //
-// ANYACCEL_LOG=debug|info|warning|error|off chooses the lowest level that is written (default warning); it is read at
-// the first message. All functions may be called from any thread and never throw; a message is written by one system
-// call, so that lines of several threads and processes do not mix.
+// ANYACCEL_LOG=debug|info|warning|error|off chooses the lowest level that is written (default warning); it is read when
+// the level is first needed, unless set_log_level() came before. All functions may be called from any thread and never
+// throw; a message is written by one system call, so that lines of several threads and processes do not mix.
 #pragma once
 
 #include <string_view>

@@ -1,11 +1,11 @@
 // Op builders load a library of ops, given its name, on the active accelerator.
 //
-//   auto library = get_accelerator().create_op_builder("CPUAdamBuilder")->load_as<ops::CPUAdam>();
+//   auto library = get_accelerator()->create_op_builder("CPUAdamBuilder")->load_as<ops::CPUAdam>();
 //
-// Some libraries are part of this one. The others are C++ sources that are compiled on the machine where they run, for
-// its instruction set, and kept in a cache (op builders' cache: ANYACCEL_CACHE_DIR, else $XDG_CACHE_HOME/anyaccel, else
-// ~/.cache/anyaccel). To add an op of your own, derive a class from HostOpBuilder that names its sources; see
-// examples/custom_op.
+// Some op libraries are part of anyaccel's own. The others are C++ sources that are compiled on the machine where they
+// run, for its instruction set, and kept in the op builders' cache (in ANYACCEL_CACHE_DIR, else
+// $XDG_CACHE_HOME/anyaccel, else ~/.cache/anyaccel). To add an op of your own, derive a class from HostOpBuilder that
+// names its sources; see examples/custom_op.
 #pragma once
 
 #include <functional>
@@ -85,9 +85,10 @@ class OpBuilder {
   virtual bool is_compatible(std::string* reason = nullptr) const = 0;
   // True when load() needs no compiler: the op is part of this library, prebuilt, or in the cache.
   virtual bool is_built() const { return is_compatible(); }
-  // Loads the library, building it first if necessary; every call returns the same object while someone holds it.
-  // Thread-safe. Throws NotImplementedError, which names the op, the accelerator, and the accelerators that have the
-  // op, and BuildError with the compiler's output.
+  // Loads the library, building it first if necessary, which takes seconds. Builders of host ops return the same object
+  // while someone holds it. Thread-safe. Throws NotImplementedError, which names the op and the accelerator, if there
+  // is no implementation; UnavailableError for a source, library or compiler that is missing or that other users could
+  // modify; and BuildError with the compiler's output.
   virtual std::shared_ptr<OpLibrary> load() = 0;
   // The same, but ignores a prebuilt library: it comes from the cache, or is compiled now.
   virtual std::shared_ptr<OpLibrary> jit_load() { return load(); }
@@ -119,8 +120,8 @@ class OpBuilder {
 
   // True when one of the programs, separated by '|', is in PATH: "clang++|g++".
   static bool command_exists(std::string_view names);
-  // True when a C program that calls `function` links with the libraries ("uring" for -luring). CFLAGS and LDFLAGS are
-  // used.
+  // True when a program that calls the C function links with the libraries ("uring" for -luring), compiled with CFLAGS
+  // and LDFLAGS; false without a compiler. Throws InvalidArgument for a name that is not an identifier.
   static bool has_function(const std::string& function, const std::vector<std::string>& libraries,
                            const std::vector<std::string>& library_dirs = {});
 
@@ -141,7 +142,7 @@ class HostOpBuilder : public OpBuilder {
   explicit HostOpBuilder(std::string name) : name_(std::move(name)) {}
 
   const std::string& name() const noexcept override { return name_; }
-  // True when the sources exist and there is a compiler, unless the library already exists.
+  // True when the built library exists, or the sources and a compiler do.
   bool is_compatible(std::string* reason = nullptr) const override;
   bool is_built() const override;
   std::shared_ptr<OpLibrary> load() override;

@@ -18,7 +18,7 @@
 
 #include "anyaccel/abi/op_library.h"
 
-// An op: a function with C linkage that the loaded library offers by its name.
+// Marks an op: a function with C linkage that the loaded library exports by its name.
 #define AA_OP extern "C" __attribute__((visibility("default")))
 
 namespace anyaccel::op {

@@ -1,7 +1,7 @@
 // Streams, events and graphs: handles to ordered work on a device.
 //
-// Each is a value that shares ownership of its object: copies name the same stream, event or graph, and the object is
-// destroyed with the last handle. An empty handle (default-constructed) may only be assigned, tested and destroyed.
+// Each is a value that shares ownership of its object: copies refer to the same stream, event or graph, and the object
+// is destroyed with the last handle. An empty handle (default-constructed) may only be assigned, tested and destroyed.
 // Destructors never throw: a stream's destructor waits for its work and discards an error that nobody has retrieved.
 //
 // Threads: a stream and an event may be used by several threads at once; work of each is on the stream in the order of
@@ -35,8 +35,7 @@ class EventState {
 class StreamState {
  public:
   virtual ~StreamState() = default;
-  // Creates an event without timing on the stream's device. Throws NotImplementedError if there are no events, and by
-  // default.
+  // Creates an event without timing on the stream's device. The default throws NotImplementedError.
   virtual std::shared_ptr<EventState> make_event() const;
   virtual int device_index() const noexcept = 0;
   virtual bool query() const = 0;
@@ -77,7 +76,7 @@ class Event {
   // Blocks until the work before the point is complete. Throws the stream's error.
   void synchronize() const { state_->synchronize(); }
   // Returns the milliseconds from this event to `end`. Both must be created with timing, recorded and complete; else it
-  // throws InvalidArgument with code AA_FAILED_PRECONDITION.
+  // throws InvalidArgument (AA_FAILED_PRECONDITION if they are not complete).
   double elapsed_time(const Event& end) const { return state_->elapsed_ms(*end.state_); }
 
   detail::EventState* state() const noexcept { return state_.get(); }
@@ -95,23 +94,28 @@ class Stream {
   explicit operator bool() const noexcept { return state_ != nullptr; }
 
   int device_index() const noexcept { return state_->device_index(); }
-  // True when all work is complete. Does not block, unless the driver cannot tell. Throws an asynchronous error of the stream.
+  // True when all work is complete. Does not block, unless the driver cannot tell: it then waits until that is so.
+  // Throws an asynchronous error of the stream.
   bool query() const { return state_->query(); }
   // Blocks until all work enqueued so far is complete. Throws an asynchronous error of the stream.
   void synchronize() const { state_->synchronize(); }
-  // Makes work enqueued on this stream later wait for the event's latest record. Does not block the host.
+  // Makes work enqueued on this stream later wait for the event's latest record, which may be of another device of the
+  // same accelerator. Does not block the host, unless the driver lacks such waits.
   void wait_event(const Event& event) const { state_->wait_event(*event.state()); }
   // Makes work enqueued on this stream later wait for everything enqueued on `other` so far. Does not block the host,
   // unless the accelerator has no events: it then blocks until that work is complete. Does nothing if both are the same
   // stream.
   void wait_stream(const Stream& other) const;
-  // Records the event, or a new one without timing if none is given, and returns it. Throws NotImplementedError if the
-  // accelerator has no events.
+  // Records the event, or a new one without timing if none is given, and returns it. If the driver has no events, it
+  // waits until the stream's work is complete.
   anyaccel::Event record_event(anyaccel::Event event = {}) const;
-  // Runs a function on the host in order with the stream's work (immediately, if the driver cannot do that); it must
-  // not use the accelerator.
+  // Runs a function on the host, on any thread, in order with the stream's work. If the driver cannot do that, it waits
+  // for the stream's work and runs the function on the calling thread. During a capture it is recorded, and runs in
+  // each replay. The function must not use the accelerator; an exception that it throws is logged and otherwise
+  // ignored.
   void host_call(std::function<void()> function) const { state_->host_call(std::move(function)); }
-  // Returns the vendor's own handle (cudaStream_t, ...); null if there is none. Borrowed.
+  // Returns the vendor's own handle (cudaStream_t, ...); null if there is none. Borrowed. Throws NotImplementedError if
+  // the driver lacks the function.
   void* native_handle() const { return state_->native_handle(); }
 
   detail::StreamState* state() const noexcept { return state_.get(); }
@@ -139,7 +143,8 @@ class Graph {
   std::shared_ptr<detail::GraphState> state_;
 };
 
-// Runs a function when it leaves its scope; Accelerator's methods with a scope return it. Movable, not copyable.
+// Runs a function when it is destroyed; the methods of Accelerator that change something for a scope return it.
+// Movable, not copyable. An empty guard does nothing.
 class [[nodiscard]] ScopeGuard {
  public:
   ScopeGuard() = default;

@@ -36,7 +36,7 @@ class Shape {
 
   int ndim() const noexcept { return ndim_; }
   int64_t operator[](int i) const noexcept { return dims_[static_cast<size_t>(i)]; }
-  int64_t numel() const noexcept;
+  int64_t numel() const noexcept;  // 1 without dimensions
   std::span<const int64_t> dims() const noexcept { return {dims_.data(), static_cast<size_t>(ndim_)}; }
   std::string to_string() const;  // "[2, 3]"
   friend bool operator==(const Shape&, const Shape&) = default;
@@ -59,21 +59,21 @@ class Storage {
   void* data() const noexcept { return data_; }
   size_t bytes() const noexcept { return bytes_; }
   Device device() const noexcept { return device_; }
-  // Tells the allocator that `stream` also uses the memory, so that it is not reused before that stream's work is
-  // complete. Throws InvalidArgument for a stream of another device. Does nothing for memory that is not
-  // stream-ordered.
+  // Tells the allocator that `stream` also uses the memory, so that after the last tensor on it is destroyed it is not
+  // reused before the work that the stream has by then is complete. Throws InvalidArgument for a stream of another
+  // device. Does nothing for memory that is not stream-ordered.
   virtual void record_stream(const Stream& stream);
   // True for host memory that is page-locked and registered with the accelerator.
   virtual bool pinned() const noexcept { return false; }
-  // Moves the contents of its own page-locked memory to ordinary memory; see Accelerator::unpin_memory. Returns false
-  // if the memory is not page-locked.
+  // Moves the contents to ordinary memory if the storage owns page-locked memory, see Accelerator::unpin_memory; else
+  // returns false.
   virtual bool unpin() { return false; }
-  // Not null for a weight in the layout of its accelerator's driver (Accelerator::pack_weight). data() is null then, and
-  // bytes() those of the ordinary form.
+  // Not null for a weight in the layout of its accelerator's driver (Accelerator::pack_weight). Then data() is null,
+  // and bytes() is the size of the ordinary form.
   aa_packed* packed() const noexcept { return packed_; }
   // For such a weight: is_all_of() returns whether the tensor is the whole weight. unpacked() returns the ordinary
-  // form, which the storage keeps if `keep` is set and otherwise recreates in each call, on the current stream of the
-  // device.
+  // form, which is made on the current stream of the device; with `keep` the storage keeps it for later such calls, and
+  // the first one waits for the stream.
   virtual bool is_all_of(const Tensor& tensor) const noexcept;
   virtual Tensor unpacked(bool keep) const;
 
@@ -92,24 +92,27 @@ class Tensor {
  public:
   // An empty handle: no memory, dtype None. Marks an absent optional tensor.
   Tensor() = default;
-  // A view of `storage` from `offset` elements on; strides in elements.
+  // A view of `storage` from `offset` elements on; strides in elements, one for each dimension. Throws InvalidArgument
+  // if the view reaches outside the storage.
   Tensor(std::shared_ptr<Storage> storage, DType dtype, const Shape& shape, std::span<const int64_t> strides,
          int64_t offset = 0);
 
-  // Creates an uninitialized, contiguous tensor. `device` may be a name (device.h). Host memory is pageable.
+  // Creates an uninitialized, contiguous tensor, by default on the host. `device` may be a name (device.h). Host memory
+  // is pageable, and aligned to 64 bytes. Throws OutOfMemoryError; InvalidArgument for dtype None.
   static Tensor empty(const Shape& shape, DType dtype, Device device = {});
   static Tensor zeros(const Shape& shape, DType dtype, Device device = {});
-  // Copies `bytes` from host memory (row-major, contiguous) to a new tensor. Blocks until the source has been read.
+  // Copies shape.numel() elements from host memory (row-major, contiguous) to a new tensor. Waits for the work of the
+  // current stream of the device, the copy included.
   static Tensor from_host(const void* data, const Shape& shape, DType dtype, Device device = {});
-  // Creates a view of host memory that has another owner; `owner` is kept until the last tensor on it is destroyed (may
-  // be null when the caller guarantees the lifetime). When `device` is a device, the memory must be usable there
-  // through this pointer.
+  // Creates a contiguous tensor on memory of the caller, without a copy; `owner` is kept until the last tensor on the
+  // memory is destroyed (null: the caller guarantees the lifetime). The memory is on the host, or, if `device` is one
+  // of an accelerator, must be usable there through this pointer.
   static Tensor from_blob(void* data, const Shape& shape, DType dtype, std::shared_ptr<void> owner, Device device = {});
 
   explicit operator bool() const noexcept { return storage_ != nullptr; }
   DType dtype() const noexcept { return dtype_; }
   const Shape& shape() const noexcept { return shape_; }
-  int64_t size(int dim) const;    // negative counts from the end
+  int64_t size(int dim) const;    // a negative dim counts from the end; InvalidArgument (AA_OUT_OF_RANGE) outside
   int64_t stride(int dim) const;  // in elements
   std::span<const int64_t> strides() const noexcept { return {strides_.data(), static_cast<size_t>(shape_.ndim())}; }
   int ndim() const noexcept { return shape_.ndim(); }
@@ -120,14 +123,14 @@ class Tensor {
   bool is_contiguous() const noexcept;
   const std::shared_ptr<Storage>& storage() const noexcept { return storage_; }
   int64_t storage_offset() const noexcept { return offset_; }  // in elements
-  // Returns the address of the first element, on the tensor's device. Null for a packed weight.
+  // Returns the address of the first element, on the tensor's device. Null for an empty handle and a packed weight.
   void* data() const noexcept;
   // True for a weight in a driver's own layout, and for views of one. Ops accept it and copies can read it, but nothing
   // can write it.
   bool is_packed() const noexcept { return storage_ && storage_->packed() != nullptr; }
   // Returns the same view of the ordinary form (Storage::unpacked); the tensor itself if it is not packed.
   Tensor unpacked(bool keep = false) const;
-  // Returns data() as a T*. Throws InvalidArgument if T does not have the dtype's size.
+  // Returns data() as a T*. Throws InvalidArgument for an empty handle, and if T does not have the dtype's size.
   template <class T>
   T* data_as() const {
     check_element_size(sizeof(T));
@@ -140,7 +143,7 @@ class Tensor {
   //    Dimensions and indices may count from the end (-1 is the last).
   Tensor reshape(const Shape& shape) const;  // copies when the strides do not allow a view
   Tensor view(const Shape& shape) const;     // never copies: throws instead
-  // The same; one size may be -1 and is then inferred from the others.
+  // The same; one size may be -1 and is inferred from the others.
   Tensor reshape(std::initializer_list<int64_t> sizes) const;
   Tensor view(std::initializer_list<int64_t> sizes) const;
   // Elements begin, begin + step, ... before end. step >= 1; a range that reaches outside is rejected, not clamped.
@@ -148,24 +151,25 @@ class Tensor {
   Tensor select(int dim, int64_t index) const;  // removes the dimension
   Tensor transpose(int a, int b) const;
   Tensor permute(std::initializer_list<int> order) const;
-  Tensor expand(const Shape& shape) const;  // size-1 dimensions repeat with stride 0
+  Tensor expand(const Shape& shape) const;  // dimensions of size 1, and new leading ones, repeat with stride 0
   Tensor squeeze(int dim) const;            // removes a dimension of size 1
   Tensor unsqueeze(int dim) const;
 
   // -- copies --
-  Tensor contiguous() const;  // itself when it already is
-  Tensor clone() const;
+  Tensor contiguous() const;     // itself when it already is
+  Tensor clone() const;          // a contiguous copy on the same device
   Tensor to(DType dtype) const;  // itself when nothing changes
   // `device` may be a name. Returns the tensor itself if nothing changes; a copy to the host blocks until the data has
   // arrived.
   Tensor to(Device device) const;
   // Copies elements, with conversion of dtypes (as in the op "copy" of abi/ops.h) and between devices; the shapes must
-  // be equal, and the tensors must not overlap. Blocks when pageable host memory is on one side. From pinned memory it
-  // does not block, and the source must stay unchanged until the stream has done the copy. A copy that the device
+  // be equal, and the tensors must not overlap. Blocks when pageable host memory is on one side. To and from pinned
+  // memory it does not block: a source must stay unchanged, and a result must not be read by the host, until the
+  // stream has done the copy. A copy that the device
   // cannot make by itself (strided or converting, without the op "copy"; between devices, without
   // Accelerator::copy_between) goes through the host and blocks.
   void copy_from(const Tensor& source) const;
-  // Sets all elements to `value`, converted to the dtype.
+  // Sets all elements to `value`, converted to the dtype as in the op "copy".
   void fill(double value) const;
   // Returns the elements in row-major order, converted, as a vector on the host. Blocks. T: float, double, int8_t,
   // uint8_t, int16_t, int32_t, int64_t; or uint16_t, which gives the bits of a float16 or bfloat16 tensor as they are.

@@ -30,8 +30,9 @@
 
 namespace anyaccel::comm {
 
-// Avg is Sum divided by the group's size. The three bitwise operations accept integers only. 16-bit floats are reduced
-// in fp32 and rounded once; integers wrap. The backend ccl rounds sums and products as oneCCL does.
+// Avg is Sum divided by the group's size. The three bitwise operations accept integers and bool only (else
+// InvalidArgument). 16-bit floats are reduced in fp32 and rounded once; integers wrap. Libraries round sums and
+// products in their own way: oneCCL with the backend ccl, and the accelerator's own library for tensors on a device.
 enum class ReduceOp { Sum, Product, Min, Max, Avg, BitAnd, BitOr, BitXor };
 const char* reduce_op_name(ReduceOp op) noexcept;
 
@@ -60,9 +61,9 @@ class Work {
 };
 
 struct InitOptions {
-  // "shm", "gloo", "mpi", "ccl", or the library of the accelerator ("nccl", ...): the named backend is used, or an error
-  // lists the available ones; the same on every rank. Empty: the one that ANYACCEL_COMM_BACKEND names; without it,
-  // communication_backend_name() of the accelerator if its library can be used, else gloo between hosts and shared
+  // "shm", "gloo", "mpi", "ccl", or the library of the accelerator ("nccl", ...): the named backend is used, or an
+  // error lists the available ones; the same on every rank. Empty: the one that ANYACCEL_COMM_BACKEND names; without
+  // it, communication_backend_name() of the accelerator if its library can be used, else gloo between hosts and shared
   // memory inside one; rank 0 logs a warning with the reason why the library cannot be used.
   std::string backend;
   // Options left at their defaults are taken from the environment: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_SIZE,
@@ -107,14 +108,14 @@ class ProcessGroup {
   // input [n * output.numel()]: every slice is reduced, and rank r gets slice r.
   virtual Work reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op = ReduceOp::Sum,
                               bool async_op = false) = 0;
-  // Like all_gather, but only `root` gets the result; the others may pass an empty handle as output.
+  // Like all_gather, but only rank `root` gets the result; the others may pass an empty handle as output.
   virtual Work gather(const Tensor& output, const Tensor& input, int root, bool async_op = false) = 0;
   // Rank r gets slice r of root's input; the others may pass an empty handle as input.
   virtual Work scatter(const Tensor& output, const Tensor& input, int root, bool async_op = false) = 0;
   // Slice p of input goes to rank p; slice p of output comes from rank p. All slices have the same length.
   virtual Work all_to_all(const Tensor& output, const Tensor& input, bool async_op = false) = 0;
 
-  // -- between two members; messages of one pair and tag arrive in order --
+  // -- between this rank and rank `peer` of the group; messages of one pair and tag arrive in order --
   virtual Work send(const Tensor& tensor, int peer, int tag = 0, bool async_op = false) = 0;
   virtual Work recv(const Tensor& tensor, int peer, int tag = 0, bool async_op = false) = 0;
 
@@ -140,14 +141,15 @@ class ProcessGroup {
 // Joins the job: every process of it calls this once. Blocks until all have joined, for at most join_timeout, or until
 // a rank that `anyaccel launch` started has ended without joining. The group becomes world(). If neither environment
 // nor options describe a job, it is a group of this process only. Throws CommunicationError, which says what is
-// missing, which ranks did not join, or which were rejected, and InvalidArgument for contradictory options.
+// missing, which ranks did not join, or which were rejected, and InvalidArgument for contradictory options and for a
+// second call without destroy_process_group() in between.
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options = {});
 // Returns this process's index among those of its host, from the same sources; 0 if unknown. For a program that gives
 // each process its own device, before init_process_group(): set_device(local_rank() % device_count()). Throws
 // InvalidArgument for contradictory variables.
 int local_rank();
-// Returns how many ranks the job of this process has, from the same sources; 1 if there is no job. Throws InvalidArgument for
-// contradictory variables.
+// Returns how many ranks the job of this process has, from the same sources; 1 if there is no job. Throws
+// InvalidArgument for contradictory variables.
 int job_size();
 // Returns the group of all processes; null before init_process_group() and after destroy_process_group().
 std::shared_ptr<ProcessGroup> world() noexcept;

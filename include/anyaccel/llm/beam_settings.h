@@ -5,7 +5,8 @@
 
 namespace anyaccel::llm {
 
-// Decides when a search over several answers ends, once as many are finished as there are beams; transformers' early_stopping.
+// Decides when a search over several answers ends, once as many are finished as there are beams; transformers'
+// early_stopping.
 enum class EarlyStopping {
   No,     // if the best one that goes on has a lower score than the worst finished one, taking its length so far
   Yes,    // at once
@@ -13,7 +14,7 @@ enum class EarlyStopping {
 };
 
 struct BeamSettings {
-  int32_t beams = 1;  // answers that are followed at a time, 1 to max_beams
+  int32_t beams = 1;  // answers that are followed at a time; a search needs 2 to max_beams
   // The score of a finished answer is the sum of the logarithms of its tokens' probabilities, divided by the number of
   // its tokens to this power; above 0 longer answers gain. -100 to 100.
   float length_penalty = 1.0f;

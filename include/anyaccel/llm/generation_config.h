@@ -34,8 +34,8 @@ struct GenerationConfig {
   BeamSettings beams;
   TokenRules rules;  // without eos_token_ids, max_new_tokens and max_length of its own
 
-  // One line for each field of the file that would change the text but is ignored, with the reason, and for each end token
-  // that the model's vocabulary does not have.
+  // One line for each field of the file that would change the text but is ignored, with the reason, and for each end
+  // token that the model's vocabulary does not have.
   std::vector<std::string> warnings;
 };
 

@@ -19,8 +19,8 @@ class Grammar {
   // or never ends, and for a grammar that is too large.
   static std::shared_ptr<const Grammar> parse_gbnf(std::string_view text, std::string_view source);
   // Reads a JSON Schema. Every text of the language is valid under the schema; the language leaves out some valid texts
-  // (orders of properties, unlimited white space). Throws InvalidArgument, with the field, for a schema that is damaged,
-  // allows nothing, or has a keyword that is not supported and would change the meaning.
+  // (orders of properties, unlimited white space). Throws InvalidArgument, with the field, for a schema that is
+  // damaged, allows nothing, or has a keyword that is not supported and would change the meaning.
   static std::shared_ptr<const Grammar> parse_json_schema(std::string_view text, std::string_view source);
 
   ~Grammar();

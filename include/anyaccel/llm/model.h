@@ -27,18 +27,18 @@ class ProcessGroup;
 namespace anyaccel::llm {
 
 struct LoadProgress {
-  uint64_t bytes_done = 0;  // of the checkpoint's tensors that are used
-  uint64_t bytes_total = 0;
-  std::string_view tensor;  // the tensor that was loaded, or of which a part was; valid during the call
+  uint64_t bytes_done = 0;   // of the checkpoint's tensors that are used
+  uint64_t bytes_total = 0;  // of the same tensors
+  std::string_view tensor;   // the tensor that was loaded, or of which a part was; valid during the call
 };
 
 // The precision of the activations that are inputs of a layer's matrix products (and of the output matrix), for any
-// number of tokens in a step. The sums of products, the residual stream and norms are always fp32. So is attention, but where
-// activations are rounded to bf16 and the cache is bf16, an accelerator may round its queries and softmax weights to bf16 too, as
-// PyTorch and FlashAttention do.
+// number of tokens in a step. The sums of products, the residual stream and norms are always fp32. So is attention, but
+// where activations are rounded to bf16 and the cache is bf16, an accelerator may round its queries and softmax weights
+// to bf16 too, as PyTorch and FlashAttention do.
 enum class Activations {
-  // BF16 for a bf16 model on an accelerator that multiplies bf16 faster than fp32; else F32. With quantized weights they
-  // may be rounded to 8 bits in groups of 32.
+  // BF16 for a bf16 model on an accelerator that multiplies bf16 faster than fp32; else F32. With quantized weights
+  // they may be rounded to 8 bits in groups of 32.
   Auto,
   // Not rounded, and the same on every accelerator. Prompts of a bf16 model take longer where bf16 products are faster.
   F32,
@@ -56,9 +56,9 @@ struct LoadOptions {
   // F32, BF16 or F16. None: the dtype in the file when the accelerator supports it, else F32.
   DType dtype = DType::None;
   Activations activations = Activations::Auto;
-  // Called on the loading thread after each tensor, and after each 16 MiB of weights that are used from their mapped file
-  // and are not in memory yet: with this function, loading waits until the disk has delivered those, where otherwise the
-  // first prompt would. An exception it throws ends the load.
+  // Called on the loading thread after each tensor, and after each 16 MiB of weights that are used from their mapped
+  // file and are not in memory yet: with this function, loading waits until the disk has delivered those, where
+  // otherwise the first prompt would. An exception it throws ends the load.
   std::function<void(const LoadProgress&)> progress;
   // Tensor parallelism: the model is sharded over the members of the group (see ModelShard). Every member loads the
   // same directory with the same options. Null: this process holds the whole model.
@@ -67,15 +67,15 @@ struct LoadOptions {
   // not needed after loading.
   bool map_files = true;
   // Not empty: matrices that are not quantized in the files are quantized while they load, a piece at a time, to this
-  // type (one of load_types() of anyaccel/llm/quantize.h): as quantize_model() does it for a GGUF file, or, with int8 and
-  // int4, for a directory, so that layers are quantized and the embedding and output are not. A matrix that the type does
-  // not fit gets another one, as quantize_model() says, or stays as it is. InvalidArgument if the accelerator cannot compute with such
-  // weights, or if a dtype is set too.
+  // type (one of load_types() of anyaccel/llm/quantize.h): as quantize_model() does it for a GGUF file, or, with int8
+  // and int4, for a directory, so that layers are quantized and the embedding and output are not. A matrix that the
+  // type does not fit gets another one, as quantize_model() says, or stays as it is. InvalidArgument if the accelerator
+  // cannot compute with such weights, or if a dtype is set too.
   std::string quantize;
   // Not empty: a directory with a LoRA adapter as PEFT stores it. Its scaled products are added in fp32 to the matrices
   // that it names, which are then rounded to the model's dtype and held in memory; the others are used as without it.
-  // CheckpointError for an adapter that is damaged, of another kind or another model's; InvalidArgument if a matrix that
-  // it names is quantized.
+  // CheckpointError for an adapter that is damaged, of another kind or another model's; InvalidArgument if a matrix
+  // that it names is quantized.
   std::string adapter;
   // Adapters that are kept apart, so that each sequence of a session can have another one or none (see
   // Session::set_adapters). Their factors are held in the model's dtype; the matrices may be quantized. CheckpointError
@@ -127,9 +127,9 @@ struct ExpertWeights {
   MatrixFormats formats;
 };
 
-// The factors of all adapters that are kept apart for one matrix, each scaled: they add b a x to the matrix's product with
-// x. R is the sum of the adapters' ranks; rows of a and columns of b belong to one adapter (Model::adapter_ranks). Without
-// elements if no adapter changes the matrix.
+// The factors of all adapters that are kept apart for one matrix, each scaled: they add b a x to the matrix's product
+// with x. R is the sum of the adapters' ranks; rows of a and columns of b belong to one adapter (Model::adapter_ranks).
+// Without elements if no adapter changes the matrix.
 struct LowRank {
   Tensor a;  // [R, inputs]
   Tensor b;  // [outputs, R]
@@ -202,10 +202,10 @@ class Model {
   // dtype that is not a float type of the ops or that the accelerator does not support; OutOfMemoryError.
   static std::shared_ptr<const Model> load(const std::string& directory, const LoadOptions& options = {});
 
-  // Creates a model of the given shape, of any family, with random weights on the current device of `accelerator`, without any file:
-  // matrices are uniform with mean 0 and standard deviation 0.02, norms 1, biases 0. The same shape, dtype and seed
-  // give the same weights on every accelerator, bit for bit; the members of a group get shards of them. Blocks.
-  // InvalidArgument for a dtype that the accelerator does not support, or Activations::BF16 for another;
+  // Creates a model of the given shape, of any family, with random weights on the current device of `accelerator`,
+  // without any file: matrices are uniform with mean 0 and standard deviation 0.02, norms 1, biases 0. The same shape,
+  // dtype and seed give the same weights on every accelerator, bit for bit; the members of a group get shards of them.
+  // Blocks. InvalidArgument for a dtype that the accelerator does not support, or Activations::BF16 for another;
   // OutOfMemoryError.
   static std::shared_ptr<const Model> random(Accelerator& accelerator, const ModelShape& shape, DType dtype,
                                              uint64_t seed = 0, std::shared_ptr<comm::ProcessGroup> group = {},
@@ -242,7 +242,8 @@ class Model {
   int32_t find_adapter(std::string_view name) const;
   // Returns for each adapter its range of the R rows and columns of LowRank.
   const std::vector<Slice>& adapter_ranks() const noexcept { return adapter_ranks_; }
-  // Returns notes for the user: tensors of the checkpoint that were ignored, ranks that hold nothing.
+  // Returns notes for the user: tensors of the checkpoint and fields of config.json that were ignored, ranks that hold
+  // nothing.
   const std::vector<std::string>& notes() const noexcept { return notes_; }
 
  private:

@@ -128,7 +128,8 @@ struct TensorNames {
   std::string_view q = "self_attn.q_proj", k = "self_attn.k_proj", v = "self_attn.v_proj";
   std::string_view qkv = {};  // in place of the three
   std::string_view o = "self_attn.o_proj";
-  // Of latent attention: queries and what keys and values are computed from; q is the matrix after q_a, if that is there.
+  // Of latent attention: queries and what keys and values are computed from; q is the matrix after q_a, if that is
+  // there.
   std::string_view q_a = "self_attn.q_a_proj", q_a_norm = "self_attn.q_a_layernorm", q_b = "self_attn.q_b_proj";
   std::string_view kv_a = "self_attn.kv_a_proj_with_mqa", kv_a_norm = "self_attn.kv_a_layernorm";
   std::string_view kv_b = "self_attn.kv_b_proj";
@@ -147,7 +148,8 @@ struct TensorNames {
   std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
   // In place of those, without ".weight" after them: gate and up of all experts [E, 2 I, H], and down [E, H, I].
   std::string_view stacked_gate_up = "mlp.experts.gate_up_proj", stacked_down = "mlp.experts.down_proj";
-  // If not empty, these are there in place of stacked_gate_up: [E, I, H] each, without and with ".weight" like the others.
+  // If not empty, these are there in place of stacked_gate_up: [E, I, H] each, without and with ".weight" like the
+  // others.
   std::string_view stacked_gate = {}, stacked_up = {};
   std::string_view stacked_router = "mlp.gate";
   // Of the shared expert; its gate and up may be one matrix, too.
@@ -180,14 +182,15 @@ struct ExpertsConfig {
   bool stacked = false;      // the files have one tensor for the matrices of all experts
   bool interleaved = false;  // and those are [inputs, outputs], with gate's outputs and up's in turns
   bool has_biases = false;   // of experts and of the router
-  // Not 0: experts compute (up + 1) * gate * sigmoid(gain * gate), with gate at most this, and up within it on both sides.
+  // Not 0: experts compute (up + 1) * gate * sigmoid(gain * gate), with gate at most this, and up within it on both
+  // sides.
   float limit = 0.0f;
   float gain = 1.0f;
   std::vector<uint8_t> in_layer;  // a flag for each layer
 };
 
-// Attention whose keys and values are computed from a vector of few elements for each token (multi-head latent attention).
-// A head's queries and keys are `plain` elements, then `rotated` ones, which all keys of a token share.
+// Attention whose keys and values are computed from a vector of few elements for each token (multi-head latent
+// attention). A head's queries and keys are `plain` elements, then `rotated` ones, which all keys of a token share.
 struct LatentConfig {
   int64_t rank = 0;        // of keys and values; 0: attention is an ordinary one
   int64_t query_rank = 0;  // 0: queries are a product of the hidden state

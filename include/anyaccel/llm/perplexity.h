@@ -23,7 +23,7 @@ struct PerplexityOptions {
 };
 
 struct Perplexity {
-  double value = 0;       // exp(-mean of ln p)
+  double value = 0;       // exp(-mean of ln p), p being the probability that the model gives to a token
   double bits = 0;        // mean of -log2 p
   int64_t predicted = 0;  // number of tokens in the mean
   double mean_error = 0;  // standard error of the mean of -ln p, as if tokens were independent
@@ -33,7 +33,8 @@ struct Perplexity {
 // first, from all tokens of the window before it. This is the definition of transformers' documentation ("Perplexity of
 // fixed-length models"), with the mean over the tokens and not over windows. `ids`: at least 2, with a BOS if the model
 // expects one. Blocks. Throws InvalidArgument for fewer ids, ids that the model does not have, a window of less than 2
-// or above the model's limit, a stride that is not in 1 to window - 1, or an adapter that the model does not have; NumericalError if logits are NaN or infinite.
+// or above the model's limit, a stride that is not in 1 to window - 1, or an adapter that the model does not have;
+// NumericalError if logits are NaN or infinite.
 Perplexity perplexity(const std::shared_ptr<const Model>& model, std::span<const int32_t> ids,
                       const PerplexityOptions& options = {});
 

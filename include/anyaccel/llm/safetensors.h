@@ -145,7 +145,8 @@ struct TensorView {
   size_t file = 0;                      // which of Checkpoint::files()
   int64_t paired_rows = 0;              // as in TensorInfo
   const BlockFormat* format = nullptr;  // as in TensorInfo
-  // Not null: the weights are in several tensors of a quantized directory, and `data`, `offset` and `file` mean nothing.
+  // Not null: the weights are in several tensors of a quantized directory, and `data`, `offset` and `file` mean
+  // nothing.
   const PackedMatrix* packed = nullptr;
 };
 

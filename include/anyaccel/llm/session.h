@@ -40,15 +40,17 @@ namespace anyaccel::llm {
 // The elements of the key/value cache.
 enum class CacheType {
   Model,  // the model's dtype
-  // Signed bytes with a scale in fp16 for each 32 elements of a head: 8.5 bits an element, the format Q8_0 of GGUF files.
+  // Signed bytes with a scale in fp16 for each 32 elements of a head: 8.5 bits an element, the format Q8_0 of GGUF
+  // files.
   Int8,
-  // Floats of 8 bits with 3 bits of mantissa (e4m3, from 2^-9 to 448) without a scale. Larger finite numbers become 448.
+  // Floats of 8 bits with 3 bits of mantissa (e4m3, from 2^-9 to 448) without a scale. Larger finite numbers become
+  // 448.
   Fp8,
 };
 
 struct SessionOptions {
   int64_t sequences = 1;  // B
-  int64_t context = 0;    // S: maximum number of tokens of a sequence, prompt and answer together
+  int64_t context = 0;    // S: maximum number of tokens of a sequence, prompt and answer together; must be set
   int64_t chunk = 512;    // maximum number of tokens in one step; bounds the memory of activations
   // The results of a sequence depend neither on its neighbours, nor on chunks, nor on its place in the batch: products
   // and attention add in an order that does not depend on the number of rows, and the random number for a token depends
@@ -58,17 +60,17 @@ struct SessionOptions {
   bool deterministic = false;
   // The decode loop keeps a copy of each step's logits for step_logits(), fp32 [B, V] on the device.
   bool keep_logits = false;
-  // NotImplementedError for Int8 and Fp8 if the accelerator has no ops for quantized caches (Inference::takes_quantized_caches),
-  // InvalidArgument if the size of a head is not a multiple of 32.
+  // NotImplementedError for Int8 and Fp8 if the accelerator has no ops for quantized caches
+  // (Inference::takes_quantized_caches), InvalidArgument if the size of a head is not a multiple of 32.
   CacheType cache = CacheType::Model;
 };
 
-// Options for choosing the next token from the logits; the ranges are those of the "sample" op.
+// Options for choosing the next token from the logits; the ranges are those of the op "sample" (abi/ops.h).
 struct Sampling {
   float temperature = 0.0f;  // 0: the most likely token
   int32_t top_k = 0;         // 0: all
   float top_p = 1.0f;
-  float repetition_penalty = 1.0f;  // 1: none
+  float repetition_penalty = 1.0f;  // above 0; 1: none
   float min_p = 0.0f;               // 0: all
   // Locally typical sampling, over 0 to 1; 1: all. The op does not have it: with less than 1 and a temperature over 0,
   // the scores of each step are filtered on the host, and steps wait for the device.
@@ -91,7 +93,9 @@ struct TokenBatch {
 
 class Session {
  public:
-  // Allocates the cache. Throws InvalidArgument for a count that is not positive, and OutOfMemoryError.
+  // Allocates the cache. Throws InvalidArgument for a count in the options that is not positive, and for a context
+  // above the number of learned positions, if the model has such; OutOfMemoryError, which names the context that would
+  // fit; and the exceptions that SessionOptions names.
   Session(std::shared_ptr<const Model> model, const SessionOptions& options);
   ~Session();
   Session(const Session&) = delete;
@@ -102,27 +106,29 @@ class Session {
   // Returns the bytes of keys and values.
   uint64_t cache_bytes() const noexcept;
 
-  // Runs the tokens, in chunks, and returns the logits after those of them that `rows` names (rising indices into the
-  // batch): fp32 [rows, V] on the device, valid until the next call. Does not wait for the device. Throws
-  // InvalidArgument for lengths that differ, an id, sequence or position out of range, or rows that are not increasing.
+  // Runs the tokens, in chunks, and returns the logits after those of them that `rows` names (increasing indices into
+  // the batch): fp32 [rows, V] on the device, valid until the next call. Does not wait for the device. Throws
+  // InvalidArgument for an empty batch, lengths that differ, an id, sequence or position out of range, or rows that are
+  // not increasing.
   Tensor forward(const TokenBatch& tokens, std::span<const int32_t> rows);
   // The same with the hidden states before the output matrix, after the final norm: fp32 [rows, H].
   Tensor hidden_states(const TokenBatch& tokens, std::span<const int32_t> rows);
 
-  // Returns the bytes of a token's keys and values. NotImplementedError if cache_contents() cannot be used: the model is
-  // split over ranks, or its frequencies depend on a sequence's length.
+  // Returns the bytes of one token's keys and values in all layers. NotImplementedError if cache_contents() cannot be
+  // used: the model is split over ranks, or its frequencies depend on a sequence's length.
   uint64_t token_cache_bytes() const;
   // Returns the keys and values of the first `tokens` tokens of a sequence, which earlier calls have run: of each layer
-  // the keys [Hk, tokens, D], then of each layer the values. Blocks. Throws as token_cache_bytes().
+  // the keys [Hk, tokens, D], then of each layer the values, in the elements of the cache. Blocks. Throws as
+  // token_cache_bytes(), and InvalidArgument for a sequence or number of tokens out of range.
   std::string cache_contents(int32_t sequence, int64_t tokens);
-  // Writes the keys and values of the first `used` tokens of such contents, which are of `tokens` tokens, to a sequence
-  // of a session of the same model and cache type, on any accelerator; start() then takes them as cached. Blocks. Throws
-  // as token_cache_bytes(), and InvalidArgument if the contents have another size.
+  // Takes contents of `tokens` tokens and writes the keys and values of the first `used` of them to a sequence of a
+  // session of the same model and cache type, on any accelerator; start() then takes them as cached. Blocks.
+  // Throws as cache_contents(), and InvalidArgument for contents of another size.
   void restore_cache(int32_t sequence, int64_t used, std::string_view contents, int64_t tokens);
 
-  // Chooses the adapter of each sequence for later calls: an index in Model::adapters(), or -1 for none; sequences that are
-  // not named have none. Keys and values that are cached stay those of the adapter that they were computed with. Waits for
-  // the device. InvalidArgument for more than SessionOptions::sequences, and for an index out of range.
+  // Chooses the adapter of each sequence for later calls: an index in Model::adapters(), or -1 for none; sequences that
+  // are not named have none. Keys and values that are cached stay those of the adapter that they were computed with.
+  // Waits for the device. InvalidArgument for more than SessionOptions::sequences, and for an index out of range.
   void set_adapters(std::span<const int32_t> adapters);
 
   // -- decode loop: one new token for each active sequence in every step --
@@ -148,18 +154,20 @@ class Session {
   Tensor step_logits() const;
   // Returns the sequences that are still running, in increasing order.
   std::span<const int32_t> active() const noexcept;
-  // Removes sequences: active()[i] continues if keep[i] is true.
+  // Removes sequences: active()[i] continues if keep[i] is true. Waits for the device if one is removed. Throws
+  // InvalidArgument unless there is one flag for each active sequence.
   void retain(std::span<const bool> keep);
   // Replaces the newest tokens and the sequences that they continue, as a search over several answers does: afterwards
   // active()[i] is a sequence with the tokens of what was active()[parents[i]] before its newest token, and tokens[i]
   // as its newest token. There may be more or fewer rows than before, up to SessionOptions::sequences; rows that are no
   // parent end. The first child of a row stays in its sequence; for others, keys and values are copied on the device
-  // from where the two sequences differ. Call it after tokens(). Throws InvalidArgument for a row or token out of range,
-  // and if start() was given rules or penalties, which belong to sequences.
+  // from where the two sequences differ. Call it after tokens(). Throws InvalidArgument for a row or token out of
+  // range, and if start() was given rules or penalties, which belong to sequences.
   void continue_as(std::span<const int32_t> parents, std::span<const int32_t> tokens);
   // Runs the newest tokens and samples the next ones. Replays a captured step if the accelerator supports graphs,
-  // implements every op itself, and get_compile_backend() is "graph". Does not wait for the device. Throws
-  // InvalidArgument when a sequence is full.
+  // implements every op itself, and get_compile_backend() is "graph". Does not wait for the device, except with rules
+  // (see start()) and Sampling::typical_p. Does nothing without active sequences. Throws InvalidArgument when a
+  // sequence is full.
   void step();
   // Returns the number of tokens of active()[i] that are in the cache or about to be stored there, including the
   // prompt. Throws InvalidArgument if there is no such row.

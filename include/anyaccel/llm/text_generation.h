@@ -22,16 +22,18 @@
 
 namespace anyaccel::llm {
 
-// Tokens are proposed by a small model or by repetitions in the text, and the model checks several of them in one
-// step. The answers are those of the model alone: the same at temperature 0 (if the model's logits for a token do not
-// depend on how many tokens a step has, as with GenerateOptions::deterministic; else up to rounding, as between batches),
-// and of the same distribution otherwise, though not the same for a seed. Prompts are answered one after the other.
+// Speculative decoding: tokens are proposed by a small model or by repetitions in the text, and the model checks
+// several of them in one step. The answers are those of the model alone: the same at temperature 0 (if the model's
+// logits for a token do not depend on how many tokens a step has, as with GenerateOptions::deterministic; else up to
+// rounding, as between batches), and of the same distribution otherwise, though not the same for a seed. Prompts are
+// answered one after the other, and each draws the same random numbers, which depend on the seed alone: without
+// GenerateOptions::seed they are the same in every call until the accelerator's generator gets another seed.
 struct Speculation {
   std::shared_ptr<const Model> model;  // with the same tokens; null: drafts come from repetitions
-  // What followed the newest tokens where they occurred before in prompt and answer is proposed: at most this many of
-  // them are compared. 0 with a model.
+  // Without a model: the maximum number of newest tokens that are compared with earlier ones of prompt and answer. What
+  // followed the longest match is proposed. Positive then, and 0 with a model.
   int32_t ngrams = 0;
-  int32_t tokens = 4;  // proposed in each step, at most
+  int32_t tokens = 4;  // proposed in each step, 1 to max_draft_tokens
 };
 constexpr int32_t max_draft_tokens = 64;
 
@@ -41,19 +43,21 @@ struct GenerateOptions {
   // is not the size of the cache.
   int64_t max_length = 0;
   Sampling sampling;
-  // Rules that forbid, force or prefer tokens. eos_token_ids, max_new_tokens and max_length in it are set by the
-  // generator, without end-of-sequence tokens when ignore_eos is set.
+  // Rules that forbid, force or prefer tokens. The generator sets eos_token_ids (none with ignore_eos), max_new_tokens,
+  // max_length and grammar in it.
   TokenRules rules;
-  // Holds each answer to the grammar: a token is chosen only if some text of the grammar begins with the answer up to it.
-  // An answer that ends with FinishReason::Eos or at the end of the grammar (FinishReason::Stop) is a text of it; one
-  // that ends for another reason is the beginning of one. NotImplementedError for a tokenizer whose tokens have no text
-  // of their own (Tokenizer::token_bytes), InvalidArgument if no token continues an answer.
+  // Holds each answer to the grammar: a token is chosen only if some text of the grammar begins with the answer up to
+  // it. An answer that ends with FinishReason::Eos or at the end of the grammar (FinishReason::Stop) is a text of it;
+  // one that ends for another reason is the beginning of one. InvalidArgument without a tokenizer. NotImplementedError
+  // for a tokenizer whose tokens have no text of their own (Tokenizer::token_bytes), InvalidArgument if no token
+  // continues an answer.
   std::shared_ptr<const Grammar> grammar;
-  // Seed of the random numbers. Empty: uses and advances the accelerator's random number generator.
+  // Seed of the random numbers. Empty: uses and advances the random number generator of the accelerator's current
+  // device (but see Speculation).
   std::optional<uint64_t> seed;
   // Text ends before the first occurrence of one of these. Token boundaries do not matter.
   std::vector<std::string> stop;
-  // Continue past end-of-sequence tokens.
+  // Continue past end-of-sequence tokens, those of more_eos_ids included.
   bool ignore_eos = false;
   // Maximum number of tokens of prompt and answer together. The key/value cache has room for the longest prompt and
   // max_new_tokens, but for no more than this. 0: the context that the model was trained for (config.json's
@@ -66,7 +70,7 @@ struct GenerateOptions {
   CacheType cache = CacheType::Model;
   // Add the tokenizer's beginning-of-text tokens to prompts given as text.
   bool add_special_tokens = true;
-  // Token ids that end a text in addition to those of generation_config.json.
+  // Ids of tokens that end a text, in addition to those of generation_config.json.
   std::vector<int32_t> more_eos_ids;
   // For a single prompt that continues the latest call's prompt and answer: the tokens at its beginning that are still
   // in the cache are not run again. The session is then made for a longer context than this call needs.
@@ -74,17 +78,18 @@ struct GenerateOptions {
   // Fills Completion::logprobs, with this many of the most likely tokens of each step (0: only the chosen one). Each
   // step copies its logits to the host. At most max_top_logprobs.
   std::optional<int32_t> top_logprobs;
-  // Throws InvalidArgument together with reuse_cache, and for settings out of range; NotImplementedError for a model that
-  // is split over ranks, or whose rope frequencies depend on a sequence's length.
+  // Throws InvalidArgument together with reuse_cache, and for settings out of range; NotImplementedError for a model
+  // that is split over ranks, or whose rope frequencies depend on a sequence's length.
   std::optional<Speculation> speculation;
   // Answers are found by a beam search; Completion::beams has all of them. Rules and penalties are applied to the
   // logarithms of probabilities, and the callback gets each answer as a whole. At least 2 beams. Throws InvalidArgument
   // together with a temperature, speculation, reuse_cache, prompt_cache, grammar or top_logprobs.
   std::optional<BeamSettings> beams;
-  // The adapter of each prompt, a name of Model::adapters() or "" for none; one for all, or one for each. Empty: none.
+  // The adapter of each prompt, a name of Model::adapters() or "" for none: one for all prompts, or one for each.
+  // Empty: none. InvalidArgument for another number of names, and for a name that the model does not have.
   std::vector<std::string> adapters;
-  // Not empty: a file for the keys and values of a single prompt. Those of the tokens that the prompt has in common with
-  // the file's prompt are read from it; if it lacks the prompt's end (or does not exist), it is written with this
+  // Not empty: a file for the keys and values of a single prompt. Those of the tokens that the prompt has in common
+  // with the file's prompt are read from it; if it lacks the prompt's end (or does not exist), it is written with this
   // prompt's, as soon as they are computed. Only of generators that load() made. Throws CheckpointError for a file that
   // is damaged, of another model or no prompt cache, and leaves it as it is; InvalidArgument for several prompts and
   // together with reuse_cache or speculation; NotImplementedError as Session::cache_contents().
@@ -92,7 +97,7 @@ struct GenerateOptions {
 };
 constexpr int32_t max_top_logprobs = 100;
 
-// Natural logarithms of the probabilities that the model gives to tokens: of its logits as they are, before rules,
+// Natural logarithms of the probabilities that the model gives to tokens, computed from its logits before rules,
 // penalties and the temperature (as transformers' output_logits, and logprobs of OpenAI's API).
 struct TokenLogprobs {
   struct Entry {
@@ -105,8 +110,8 @@ struct TokenLogprobs {
 
 enum class FinishReason {
   Eos,     // an end-of-sequence token
-  Stop,    // a stop string, or the end of the grammar
-  Length,  // max_new_tokens or the context
+  Stop,    // a stop string, the end of the grammar, or the callback returned false
+  Length,  // max_new_tokens, max_length or the context
   Error,   // an exception ended the call (see TextGenerator::interrupted)
 };
 // Returns "eos", "stop", "length" or "error".
@@ -126,7 +131,7 @@ struct Completion {
   std::vector<int32_t> token_ids;  // generated, an end-of-sequence token included
   FinishReason finish_reason = FinishReason::Length;
   std::vector<TokenLogprobs> logprobs;  // of each of token_ids; only with GenerateOptions::top_logprobs
-  // Only with GenerateOptions::beams: the finished answers, as many as beams, the best first; the others of this struct
+  // Only with GenerateOptions::beams: the finished answers, at most as many as beams, the best first. The members above
   // are those of the first.
   std::vector<ScoredAnswer> beams;
 };
@@ -152,11 +157,15 @@ struct GenerateTimings {
 struct GenerateResult {
   std::vector<Completion> completions;  // in the order of the prompts
   GenerateTimings timings;
-  uint64_t seed = 0;  // the seed that was used
+  // The seed that was used. As GenerateOptions::seed it repeats the call only if the call was given it: the
+  // accelerator's generator has an offset too.
+  uint64_t seed = 0;
 };
 
 // Receives each new piece of text (never empty, whole UTF-8 characters) of a prompt as soon as it is final, on the
-// generating thread. Returning false ends that prompt with FinishReason::Stop.
+// generating thread. Returning false ends that prompt with FinishReason::Stop. With GenerateOptions::beams it is called
+// once for each prompt, with the whole text, which may be empty, and its result has no effect. An exception that it
+// throws leaves generate().
 using TextCallback = std::function<bool(size_t prompt, std::string_view piece)>;
 
 // Loads a model for Speculation::model. Throws as Model::load and Tokenizer::load do, and CheckpointError if a token
@@ -191,17 +200,19 @@ class TextGenerator {
 
   // Generates for all prompts together; each has its own length and its own end. Blocks until all are done. Throws
   // InvalidArgument for no prompts, a prompt without tokens or with an id that the model's vocabulary does not have,
-  // one longer than the context (with both numbers), or an option out of range. Ranks that share a model make the same
-  // call; rank 0 and its callback decide when a prompt ends, and only rank 0's result is complete. After an error in
-  // the middle (out of memory, a lost device) the text up to then is in interrupted(). The same holds after a
-  // NumericalError: if the logits of one prompt contain a NaN or an infinity (see Session::tokens()), the call fails
-  // for all prompts, and those that had already ended keep their finish reason.
+  // one that leaves no room for an answer in the context or max_length (with both numbers), an option out of range, or
+  // text prompts without a tokenizer. Ranks that share a model make the same call; rank 0 and its callback decide when
+  // a prompt ends, and only rank 0's result is complete. After an error in the middle (out of memory, a lost device)
+  // the text up to then is in interrupted(). The same holds after a NumericalError: if the logits of one prompt contain
+  // a NaN or an infinity (see Session::tokens()), the call fails for all prompts, and those that had already ended keep
+  // their finish reason.
   GenerateResult generate(std::span<const std::string> prompts, const GenerateOptions& options,
                           const TextCallback& callback = {});
   // The same for prompts given as token ids.
   GenerateResult generate_ids(std::span<const std::vector<int32_t>> prompts, const GenerateOptions& options,
                               const TextCallback& callback = {});
-  // Returns the output of the latest call up to its exception; null if it did not throw, or had produced no token.
+  // Returns the output of the latest call up to its Error; null if it threw none, or had produced no token, and after a
+  // beam search.
   const GenerateResult* interrupted() const noexcept { return interrupted_ ? &*interrupted_ : nullptr; }
 
  private:

@@ -24,10 +24,11 @@ class TokenTextStream;
 class Tokenizer {
  public:
   // Loads from the keys of a GGUF file if `dir` is one (its name ends in .gguf). Else from the first of tokenizer.json,
-  // tokenizer.model, vocab.json with merges.txt, tekken.json and *.tiktoken that exists, with the special tokens and settings of tokenizer_config.json, special_tokens_map.json,
-  // added_tokens.json and the class that these and config.json name, combined as transformers' AutoTokenizer does
-  // (docs/tokenizers.md). Throws CheckpointError for a missing or damaged file, files that give a token different ids
-  // (naming both), or a component that is not supported (naming it and the supported ones).
+  // tokenizer.model, vocab.json with merges.txt, tekken.json and *.tiktoken that exists, with the special tokens and
+  // settings of tokenizer_config.json, special_tokens_map.json, added_tokens.json and the class that these and
+  // config.json name, combined as transformers' AutoTokenizer does (docs/tokenizers.md). Throws CheckpointError for a
+  // missing or damaged file, files that give a token different ids (naming both), or a component that is not supported
+  // (naming it and the supported ones).
   static std::unique_ptr<Tokenizer> load(const std::filesystem::path& dir);
   // The same, from the text of a tokenizer.json or the bytes of a tokenizer.model; errors use `source` as the file's
   // name.

@@ -8,8 +8,8 @@
 // Mixed precision: a context of BF16 or FP16 keeps weights for products, activations and their gradients in that dtype.
 // Master weights, gradients of weights, the residual stream of decoder layers, norms' sums and losses are FP32.
 //
-// Everything runs on the calling thread's current stream of the context's device and does not block, unless said otherwise.
-// Threads: objects of one model belong to one thread at a time.
+// Everything runs on the calling thread's current stream of the context's device and does not block, unless said
+// otherwise. Threads: objects of one model belong to one thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -50,7 +50,8 @@ class Context {
   DType dtype_;
 };
 
-// The initial values of a parameter: normal random numbers with a standard deviation, or a constant.
+// The initial values of a parameter: normal random numbers with mean 0 and a standard deviation above 0, else a
+// constant.
 struct Init {
   double deviation = 0.02;
   double constant = 0;
@@ -83,12 +84,12 @@ class Parameters {
   // time.
   void begin_group() { ++group_; }
   // Adds a parameter. The reference stays valid; its tensors exist after allocate(). Throws InvalidArgument for a name
-  // that is taken.
+  // that is taken, and after allocate().
   Parameter& add(std::string name, const Shape& shape, Init init, bool decays);
 
   // Allocates the tensors and sets the initial values, which depend only on `seed` and each parameter's position and
   // are the same on every accelerator. masters_on_host: master weights are in host memory, page-locked if possible, for
-  // an optimizer on the host. Called once.
+  // an optimizer on the host. Blocks. Throws InvalidArgument if it is called twice, or without parameters.
   void allocate(uint64_t seed, bool masters_on_host = false);
 
   std::deque<Parameter>& all() noexcept { return all_; }
@@ -99,7 +100,7 @@ class Parameters {
   const Tensor& weights() const noexcept { return weights_; }
   const Tensor& gradients() const noexcept { return gradients_; }
   const Tensor& masters() const noexcept { return masters_; }
-  // The elements [begin, end) of the flat tensors that contain a group's parameters.
+  // A range [begin, end) of elements of the flat tensors; range_of() returns that of a group's parameters.
   struct Range {
     int64_t begin = 0, end = 0;
   };

@@ -27,7 +27,8 @@ class Model {
   virtual ~Model() = default;
   // Returns the losses F32 [sequences * length] of the batch.
   virtual Tensor losses(const Batch& batch) = 0;
-  // The same, and adds the gradients of scale * their sum. Calls Parameters::ready() for each group. The context must train.
+  // The same, and adds the gradients of scale * their sum. Calls Parameters::ready() for each group. The context must
+  // train.
   virtual Tensor losses_and_gradients(const Batch& batch, float scale) = 0;
 };
 

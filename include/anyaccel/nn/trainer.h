@@ -32,8 +32,9 @@ struct TrainerOptions {
   double max_norm = 1;  // of the norm of all gradients together; 0: they are not clipped
   // Ranks that each get a part of every batch; null: this process alone. All must start with the same parameters.
   std::shared_ptr<comm::ProcessGroup> group;
-  // FP16 only. Losses are multiplied by the scale, so that small gradients do not become 0. It is halved after a step
-  // whose gradients are not finite, which updates nothing, and doubled after `scale_window` good steps.
+  // FP16 only: the initial loss scale. Losses are multiplied by the scale, so that small gradients do not become 0. It
+  // is halved after a step whose gradients are not finite, which updates nothing, and doubled after `scale_window`
+  // steps without such gradients.
   double first_scale = 65536;
   int64_t scale_window = 1000;
 };
@@ -52,16 +53,19 @@ class Trainer {
   Trainer(Model& model, Parameters& parameters, Optimizer& optimizer, const TrainerOptions& options);
 
   // Makes one step over the pieces of this rank's part of a batch. Their gradients are accumulated, so that only one
-  // piece is in memory at a time; every piece and every rank has the same weight. Blocks until the loss is known.
-  // Throws NumericalError for a loss that is not finite and, if gradients are clipped, for gradients that are not
-  // finite, before anything is changed (but see StepResult::skipped). Without clipping the loss is known only after the
-  // optimizer has run, so begin at an earlier checkpoint then.
+  // piece's activations are in memory at a time; every piece and every rank has the same weight. Blocks until the loss
+  // is known. Throws InvalidArgument without pieces, and for a piece without targets. Throws NumericalError for a loss
+  // that is not finite and, if gradients are clipped, for gradients that are not finite, before anything is changed.
+  // With max_norm 0 and another dtype than FP16 the loss is known only after the optimizer has run, so begin at an
+  // earlier checkpoint then. With FP16, gradients that are not finite skip the step (StepResult::skipped), and throw
+  // once the scale is below 1.
   StepResult step(std::span<const Batch> pieces);
 
-  // Returns the mean loss of this rank's batches, computed without gradients and without dropout. Blocks.
+  // Returns the mean loss of all targets of this rank's batches, computed without gradients and without dropout; 0 if
+  // there are none. Blocks.
   double evaluate(std::span<const Batch> batches);
 
-  // The progress that a checkpoint stores, and that a run which continues from one sets.
+  // The progress that a checkpoint stores. A run that continues from a checkpoint sets it.
   int64_t steps_done() const noexcept { return step_; }
   double loss_scale() const noexcept { return scale_; }
   int64_t good_steps() const noexcept { return good_steps_; }

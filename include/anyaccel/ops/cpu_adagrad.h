@@ -1,7 +1,8 @@
 // Adagrad for parameters in host memory: the library that "CPUAdagradBuilder" loads.
 //
 // The names are those of DeepSpeed's cpu_adagrad. Unlike there, the weight decay is part of the numerator too (as in
-// PyTorch), and gradients are not changed. See optimizer_options.h for the rules for tensors.
+// PyTorch), and gradients are not changed. Methods return when the step is complete. See optimizer_options.h for the
+// rules for tensors.
 #pragma once
 
 #include <mutex>
@@ -12,6 +13,7 @@
 
 namespace anyaccel::ops {
 
+// A parameter with its gradient and state; `copy` may be absent.
 struct AdagradTensors {
   Tensor param, grad, exp_avg_sq;
   Tensor copy = {};

@@ -14,6 +14,7 @@
 
 namespace anyaccel::ops {
 
+// A parameter with its gradient and states; `copy` may be absent.
 struct AdamTensors {
   Tensor param, grad, exp_avg, exp_avg_sq;
   Tensor copy = {};

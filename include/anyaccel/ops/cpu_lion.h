@@ -1,7 +1,7 @@
 // Lion for parameters in host memory: the library that "CPULionBuilder" loads.
 //
 // The names are those of DeepSpeed's cpu_lion. Unlike there, a parameter does not change where the mixed momentum is 0,
-// and a NaN propagates. See optimizer_options.h for the rules for tensors.
+// and a NaN propagates. Methods return when the step is complete. See optimizer_options.h for the rules for tensors.
 #pragma once
 
 #include <mutex>
@@ -12,6 +12,7 @@
 
 namespace anyaccel::ops {
 
+// A parameter with its gradient and state; `copy` may be absent.
 struct LionTensors {
   Tensor param, grad, exp_avg;
   Tensor copy = {};

@@ -16,7 +16,8 @@ class FlashAttention : public OpLibrary {
   // Returns softmax(q k' * softmax_scale) v, [B, Sq, nh, d], for q [B, Sq, nh, d], k and v [B, Sk, nkv, d], where nh is
   // a multiple of nkv, all of the same dtype: fp32, fp16 or bf16. The scale is 1 / sqrt(d) unless given. With
   // is_causal, query i sees the keys up to i + Sk - Sq: the last query and the last key are at the same position.
-  // dropout_p must be 0. Sk is at least 1, and at least Sq with is_causal. Enqueues on the current stream.
+  // dropout_p must be 0. Sk is at least 1, and at least Sq with is_causal. Enqueues on the current stream, after
+  // waiting for the work on it while two small tables are copied to the device.
   Tensor flash_attn_func(const Tensor& q, const Tensor& k, const Tensor& v, float dropout_p = 0,
                          std::optional<float> softmax_scale = {}, bool is_causal = false);
 

@@ -4,9 +4,10 @@
 // the same results (the call waits for the norms). Otherwise the host computes, with copies there and back if it cannot
 // access the memory, and calls block. See optimizer_options.h for the rules for tensors.
 //
-// The update of a parameter is m / (sqrt(v) + eps) + weight_decay * p. bias_correction divides m and v by 1 - beta^step before that, as in
-// the paper (You et al. 2020). DeepSpeed's fused_lamb multiplies lr by sqrt(1 - beta2^step) / (1 - beta1^step) instead, so that its norms,
-// and with them the trust coefficients, are of updates without the correction. Without bias_correction both compute the same.
+// The update of a parameter is m / (sqrt(v) + eps) + weight_decay * p. bias_correction divides m and v by 1 - beta^step
+// before that, as in the paper (You et al. 2020). DeepSpeed's fused_lamb multiplies lr by sqrt(1 - beta2^step) / (1 -
+// beta1^step) instead, so that its norms, and with them the trust coefficients, are of updates without the correction.
+// Without bias_correction both compute the same.
 #pragma once
 
 #include <vector>
@@ -16,6 +17,7 @@
 
 namespace anyaccel::ops {
 
+// A parameter with its gradient and states; `copy` may be absent.
 struct LambTensors {
   Tensor param, grad, exp_avg, exp_avg_sq;
   Tensor copy = {};

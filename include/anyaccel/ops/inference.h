@@ -1,10 +1,11 @@
 // The ops of a decoder model as C++ functions: the library that "InferenceBuilder" loads.
 //
 // Each method checks its tensors (InvalidArgument names op and tensor), then enqueues on the calling thread's current
-// stream of the outputs' device and returns; nothing blocks. Shapes and meaning are those of abi/ops.h. Every call is
-// run by the accelerator's driver if it can, else by the portable kernels, else by the CPU with copies there and back.
-// Such a fallback is logged once per op and counted, and throws NotImplementedError if ANYACCEL_FALLBACK=error is set.
-// A default-constructed Tensor stands for an absent optional one.
+// stream of the tensors' device and returns without waiting for the device. Shapes and meaning are those of abi/ops.h.
+// All tensors of a call are on one device; an accelerator whose memory the host can access takes host tensors too.
+// Every call is run by the accelerator's driver if it can, else by the portable kernels, else by the CPU with copies
+// there and back. Such a fallback blocks, is logged once per op and counted, and throws NotImplementedError if
+// ANYACCEL_FALLBACK=error is set. A default-constructed Tensor stands for an absent optional one.
 #pragma once
 
 #include <cstdint>
@@ -28,10 +29,11 @@ enum class Activation : int32_t {
   Tanh = AA_ACTIVATION_TANH,
 };
 
+// One of the products of linear_multi.
 struct LinearPart {
   const Tensor& out;
   const Tensor& w;
-  const Tensor& bias;
+  const Tensor& bias;  // may be absent
 };
 
 // The weights of norm_qkv_rope: w_q [Hq*D, K], w_k and w_v [Hk*D, K], biases [Hq*D] or [Hk*D] or absent.
@@ -62,12 +64,12 @@ struct Rotation {
   bool interleaved = false;
 };
 
-// The way in which one op is run on the active accelerator.
+// Where one op runs on the active accelerator. If none of the three flags is set, the op falls back to the CPU.
 struct OpPlacement {
   std::string op;
-  bool native = false;       // the accelerator has it; false: it falls back to the CPU, unless
-  uint64_t fallbacks = 0;    // number of calls that have fallen back so far
-  bool as_sequence = false;  // the accelerator lacks it and runs other ops of the list instead
+  bool native = false;       // the driver or the portable kernels have it
+  uint64_t fallbacks = 0;    // number of calls that have fallen back to the CPU so far
+  bool as_sequence = false;  // the accelerator lacks it and runs a sequence of other ops instead
   // The accelerator lacks it, and models do without it: they decode quantized weights, and do not quantize caches.
   bool avoided = false;
 };
@@ -137,8 +139,8 @@ class Inference : public OpLibrary {
 
   // -- fused ops: the accelerator's own where it has one and runs this call, else the sequence of ops of abi/ops.h,
   //    with memory between them that the object keeps for each stream (in a capture, the graph's own). They never go
-  //    to the CPU as one op, and under amp the sequence runs everywhere. `between` is the dtype of the norm's result, F32, BF16
-  //    or F16: the rows that go into the products are rounded to it.
+  //    to the CPU as one op, and under amp the sequence runs everywhere. `between` is the dtype of the norm's result,
+  //    F32, BF16 or F16: the rows that go into the products are rounded to it.
   void norm_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w, float eps,
                    const Tensor& bias = {}, DType between = DType::F32);
   void norm_gated_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w_gate,
@@ -148,7 +150,8 @@ class Inference : public OpLibrary {
   void norm_qkv_rope(const Tensor& q, const CacheSlots& cache, const Tensor& x, const Tensor& norm,
                      const QkvWeights& weights, const Rotation& rotation, float eps, DType between = DType::F32);
 
-  // The same two with quantized weights, of one format: the products are those of quantized_linear. Without norms of heads.
+  // The same two with quantized weights, of one format: the products are those of quantized_linear. Without norms of
+  // heads.
   void norm_quantized_gated_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w_gate,
                                    const Tensor& w_up, aa_block_format format, bool rounded, Activation kind, float eps,
                                    const Tensor& bias_gate = {}, const Tensor& bias_up = {});
@@ -158,8 +161,8 @@ class Inference : public OpLibrary {
 
   // Returns for every op where it runs and how often it fell back.
   std::vector<OpPlacement> placements() const;
-  // True when every op of the list above, except those for quantized weights and caches, runs on the accelerator itself, as one op
-  // or a sequence of others, so that a step that uses them can be captured in a graph.
+  // True when every op of the list above, except those for quantized weights and caches, runs on the accelerator
+  // itself, as one op or a sequence of others, so that a step that uses them can be captured in a graph.
   bool all_native() const;
   // True when the accelerator has the ops "linear_by_row" and so on, which ByRow needs.
   bool has_by_row() const;

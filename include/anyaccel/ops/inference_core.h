@@ -1,5 +1,5 @@
-// DeepSpeed's core ops of inference, version 2: the library that "InferenceCoreBuilder" loads. Names, argument order and meaning are
-// DeepSpeed's.
+// DeepSpeed's core ops of inference, version 2: the library that "InferenceCoreBuilder" loads. Names, argument order
+// and meaning are DeepSpeed's.
 //
 // fp32, fp16 and bf16, with fp32 arithmetic and one rounding when a result is stored, unless stated otherwise.
 // Everything but preprocess_weight is enqueued on the calling thread's current stream and does not block. An
@@ -38,8 +38,8 @@ class InferenceCore : public OpLibrary {
   void rms_pre_norm(const Tensor& norm_out, const Tensor& res_out, const Tensor& in, const Tensor& residual,
                     const Tensor& gamma, float eps);
 
-  // out[.., j] = act(in[.., 2j] + bias[2j]) * (in[.., 2j + 1] + bias[2j + 1]); in [rows, C], out [rows, C / 2], bias [C] or absent. GEGLU,
-  // ReGLU or SiGLU.
+  // out[.., j] = act(in[.., 2j] + bias[2j]) * (in[.., 2j + 1] + bias[2j + 1]); in [rows, C], out [rows, C / 2], bias
+  // [C] or absent. GEGLU, ReGLU or SiGLU.
   void gated_activation(const Tensor& out, const Tensor& in, const Tensor& bias, ActivationType act);
 
   // out [.., N] = x [.., K] * w'; w [N, K] of any strides.

@@ -1,5 +1,5 @@
-// Products with quantized weights and with the weights of many experts: the library that "InferenceCutlassBuilder" loads, under
-// DeepSpeed's names, argument order and meaning.
+// Products with quantized weights and with the weights of many experts: the library that "InferenceCutlassBuilder"
+// loads, under DeepSpeed's names, argument order and meaning.
 //
 //   y = act(x w * scale + bias)
 //

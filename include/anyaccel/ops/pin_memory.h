@@ -18,8 +18,9 @@ class PinMemory : public OpLibrary {
  public:
   explicit PinMemory(Accelerator& accelerator) : accelerator_(accelerator) {}
 
-  // Returns a one-dimensional, uninitialized, page-locked tensor, aligned to a page. Throws InvalidArgument for a
-  // negative number of elements; OutOfMemoryError, which names `ulimit -l`, beyond the limit of the operating system.
+  // Returns a one-dimensional, uninitialized, page-locked tensor. On an accelerator whose driver has no page-locked
+  // memory it is in ordinary memory, and is_pinned() is false for it. Throws InvalidArgument for a negative number of
+  // elements; OutOfMemoryError, which names `ulimit -l`, beyond the limit of the operating system.
   Tensor new_cpu_locked_tensor(int64_t num_elem, DType dtype);
   // The same, with the example's dtype.
   Tensor new_cpu_locked_tensor(int64_t num_elem, const Tensor& example);

@@ -1,9 +1,10 @@
-// Batches of sequences of different lengths with a paged cache of keys and values, and mixtures of experts: the libraries that
-// "RaggedOpsBuilder" and "RaggedUtilsBuilder" load.
+// Batches of sequences of different lengths with a paged cache of keys and values, and mixtures of experts: the
+// libraries that "RaggedOpsBuilder" and "RaggedUtilsBuilder" load.
 //
-// The T rows of a ragged batch are the new tokens of its sequences, one sequence after another. Rows from batch.n_tokens on are
-// padding: they are neither read nor written. A sequence keeps its keys and values in blocks of a cache [n_blocks, block_size,
-// 2, n_kv_heads, d] (0: keys, 1: values); position p lies in block kv_blocks[sequence][p / block_size], place p % block_size.
+// The T rows of a ragged batch are the new tokens of its sequences, one sequence after another. Rows from
+// batch.n_tokens on are padding: they are neither read nor written. A sequence keeps its keys and values in blocks of a
+// cache [n_blocks, block_size, 2, n_kv_heads, d] (0: keys, 1: values); position p lies in block kv_blocks[sequence][p /
+// block_size], place p % block_size.
 //
 // Where DeepSpeed's kernels take descriptors and pointers in device memory, these functions take tensors on the device:
 // `seqs` int32 [n_sequences, 4] (rows of InflightSeq), `tokens_to_seq` int32 [T], `kv_blocks` int32 [n_sequences,

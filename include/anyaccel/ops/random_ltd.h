@@ -23,10 +23,11 @@ class RandomLTD : public OpLibrary {
   // Sorts each row of ids I32 [layers, B, reserved] in ascending order, in place. Values are distinct, from 0 to
   // original_tokens - 1. Runs on the host, with copies there and back, and blocks.
   Tensor token_sort_(const Tensor& ids, int64_t original_tokens);
-  // x [B, S, C] with batch_first, else [S, B, C]; idx I32 [B, R]. Row r of sequence n of the result, [B, R, C] or [R, B, C], is
-  // row idx[n, r] of that sequence.
+  // x [B, S, C] with batch_first, else [S, B, C]; idx I32 [B, R]. Row r of sequence n of the result, [B, R, C] or [R,
+  // B, C], is row idx[n, r] of that sequence.
   Tensor token_gather(const Tensor& x, const Tensor& idx, bool batch_first);
-  // Writes the rows of `layer`, as gathered, back into `all`, which is returned. The indices of a sequence are distinct.
+  // Writes the rows of `layer`, as gathered, back into `all`, which is returned. The indices of a sequence are
+  // distinct.
   Tensor token_scatter_(const Tensor& all, const Tensor& layer, const Tensor& idx, bool batch_first);
   // Takes the rows and columns with each layer's indices from the mask: mask [B, 1, S, S], idx I32 [layers, B, R],
   // result [layers, B, 1, R, R].
@@ -41,8 +42,9 @@ class RandomLTD : public OpLibrary {
   // Returns the gradients of token_scatter_'s `all` (zero for the rows that were overwritten) and `layer`.
   std::pair<Tensor, Tensor> token_scatter_backward(const Tensor& grad, const Tensor& idx, bool batch_first);
 
-  // -- samplers: `reserved` of `tokens` positions for each layer and sequence, all equally likely, without repetition, ascending; by
-  //    numbers of the device's default generator, the same on every accelerator. They block until the indices are on the device.
+  // -- samplers: they choose `reserved` of `tokens` positions for each layer and sequence, all equally likely, without
+  //    repetition, in ascending order, with numbers of the device's default generator, the same on every accelerator.
+  //    They block until the indices are on the device.
 
   // Returns I32 [layers, B, reserved], and the part of the mask for them (mask_gather_gpt) if there is a mask.
   std::pair<Tensor, Tensor> gpt_sample_tokens(int64_t reserved, int64_t tokens, int64_t batch, int64_t layers,

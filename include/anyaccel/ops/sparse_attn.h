@@ -12,9 +12,9 @@
 // current stream of the device, except that an accelerator without portable kernels (and the host) computes on the host
 // and returns when the result is complete. An InvalidArgument names the tensor, what was found and what was expected.
 //
-// The layout and gradients are those of DeepSpeed's classes of these names, with two differences: a row that sees nothing
-// (all its scores are -infinity, or it has no blocks) gives zeros where the original gives NaN, and gradients of transposed
-// operands have the shape of the operand.
+// The layout and gradients are those of DeepSpeed's classes of these names, with two differences: a row that sees
+// nothing (all its scores are -infinity, or it has no blocks) gives zeros where the original gives NaN, and gradients
+// of transposed operands have the shape of the operand.
 #pragma once
 
 #include <cstdint>
@@ -96,9 +96,9 @@ class SparseAttn : public OpLibrary {
     struct Gradients {
       Tensor q, k, v;
     };
-    // q, k, v [Z, H, S, d], all of one shape, S a multiple of the block and at most max_seq_length; masks as for Softmax.
-    // `weights` receives the softmax's results, float32 [Z, nnz, block, block], which backward() needs; without it a call
-    // keeps only a part of the scores at a time.
+    // q, k, v [Z, H, S, d], all of one shape, S a multiple of the block and at most max_seq_length; masks as for
+    // Softmax. `weights` receives the softmax's results, float32 [Z, nnz, block, block], which backward() needs;
+    // without it a call keeps only a part of the scores at a time.
     Tensor forward(const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& rpe = {},
                    const Tensor& key_padding_mask = {}, const Tensor& attn_mask = {}, Tensor* weights = nullptr) const;
     Gradients backward(const Tensor& dout, const Tensor& q, const Tensor& k, const Tensor& v,

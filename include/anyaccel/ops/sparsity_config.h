@@ -65,9 +65,9 @@ class DenseSparsityConfig final : public SparsityConfig {
   void fill(int64_t head, Grid& grid) override;
 };
 
-// Windows of `num_local_blocks`; the last `num_global_blocks` of each window (further heads: the ones before them, in turns of
-// `num_different_global_patterns`) are seen by every row, or, unidirectional, by the rows from theirs on, and with
-// `horizontal_global_attention` see every column.
+// Windows of `num_local_blocks`; the last `num_global_blocks` of each window (further heads: the ones before them, in
+// turns of `num_different_global_patterns`) are seen by every row, or, unidirectional, by the rows from theirs on, and
+// with `horizontal_global_attention` see every column.
 class FixedSparsityConfig final : public SparsityConfig {
  public:
   explicit FixedSparsityConfig(int64_t num_heads, int64_t block = 16, bool different_layout_per_head = false,
@@ -103,8 +103,8 @@ class VariableSparsityConfig final : public SparsityConfig {
   Generator generator_;
 };
 
-// Random blocks, a sliding window, and the first rows and columns. Unidirectional: random blocks are those at or before the
-// row's own; a row that has fewer than `num_random_blocks` of them takes all.
+// Random blocks, a sliding window, and the first rows and columns. Unidirectional: random blocks are those at or before
+// the row's own; a row that has fewer than `num_random_blocks` of them takes all.
 class BigBirdSparsityConfig final : public SparsityConfig {
  public:
   explicit BigBirdSparsityConfig(int64_t num_heads, int64_t block = 16, bool different_layout_per_head = false,

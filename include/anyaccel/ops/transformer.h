@@ -1,8 +1,10 @@
 // The encoder layer of BERT for training, forward and backward: the library that "TransformerBuilder" and
 // "StochasticTransformerBuilder" load. Functions, argument order and the order of results are DeepSpeed's.
 //
-//   pre-norm:   x1 = norm(input);  a = input + drop(attention(x1) * Wo' + ob);  output = a + drop(gelu(norm(a) * Wi' + ib) * W2' + b2)
-//   post-norm:  x1 = input;        a as above;  n = norm(a) + drop(gelu(norm(a) * Wi' + ib) * W2' + b2);         output = norm(n)
+//   pre-norm:   x1 = norm(input); a = input + drop(attention(x1) * Wo' + ob)
+//               output = a + drop(gelu(norm(a) * Wi' + ib) * W2' + b2)
+//   post-norm:  x1 = input; a as above; n = norm(a) + drop(gelu(norm(a) * Wi' + ib) * W2' + b2)
+//               output = norm(n)
 //
 // attention(x1): for each head drop(softmax(Q K' / sqrt(d) + mask)) V, with [Q K V] = x1 * Wqkv' + b. gelu is the form
 // with tanh. drop(x, r) keeps an element with probability 1 - r and divides it by that; it is omitted when a layer does
@@ -90,8 +92,8 @@ class Transformer : public OpLibrary {
                                     bool attn_dropout_checkpoint, bool normalize_invertible, bool gelu_checkpoint,
                                     bool stochastic_mode);
 
-  // input [B, S, H]; input_mask [B, 1, 1, S], added to the scores of each key (0, or about -10000, or -infinity), or absent. The
-  // flags must be those that the layer was created with.
+  // input [B, S, H]; input_mask [B, 1, 1, S], added to the scores of each key (0, or about -10000, or -infinity), or
+  // absent. The flags must be those that the layer was created with.
   TransformerActivations forward_fp32(uint32_t layer_id, const Tensor& input, const Tensor& input_mask,
                                       const TransformerWeights& weights, bool training_mode, bool prelayernorm,
                                       bool attn_dropout_checkpoint, bool normalize_invertible, bool gelu_checkpoint);

@@ -152,7 +152,8 @@ class TransformerInference : public Training {
   // Computes the residual of a layer split over mp_size ranks, in place in `residual`, and returns it:
   //   mlp_after_attn and preln:    (residual + attention_output + attention_bias + final_bias) / mp_size + hidden
   //   mlp_after_attn, not preln:   residual + hidden + final_bias
-  //   else:                        hidden + attention_output + (residual + final_bias [+ attention_bias with add_bias]) / mp_size
+  //   else:                        hidden + attention_output +
+  //                                (residual + final_bias [+ attention_bias with add_bias]) / mp_size
   Tensor residual_add_bias(const Tensor& hidden, const Tensor& residual, const Tensor& attention_output,
                            const Tensor& attention_bias, const Tensor& final_bias, int mp_size, bool mlp_after_attn,
                            bool add_bias, bool preln);

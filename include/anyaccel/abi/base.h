@@ -1,21 +1,23 @@
 /* Foundation of the anyaccel plugin interface: versions, status objects, host services, data types, tensor views.
  *
- * Every .h file under include/anyaccel/abi/ is plain C11 and includes only the standard integer headers, so a vendor can
- * copy this folder into a project of its own and implement an accelerator from it without reading anything else. The two
- * .hpp files there are for C++: driver_class.hpp to write a driver as classes, table_calls.hpp to call tables.
+ * Every .h file under include/anyaccel/abi/ is plain C11 and includes only standard C headers and others of this
+ * folder, so a vendor can copy the folder into a project of its own and implement an accelerator from it without
+ * reading anything else. The .hpp files there are for C++: driver_class.hpp to write a driver as classes,
+ * table_calls.hpp to call tables.
  *
  * Rules that hold for every struct and function of these headers:
  *
  *  - Self first. Every function of every table takes the `self` member of its table as its first argument. A driver may
  *    put anything there (most leave it NULL, because the handles already identify everything); a layer between host and
  *    driver puts its own state there and passes on the `self` of the table below it. The host never looks at it.
- *  - Arguments. A call that is likely to grow takes its arguments as a struct; a call of few scalars that will not grow takes
- *    them positionally, in the order self, object, inputs, outputs.
+ *  - Arguments. A call that is likely to grow takes its arguments as a struct; a call of few scalars that will not grow
+ *    takes them positionally, in the order self, object, inputs, outputs.
  *  - Size first. Every struct that crosses the boundary begins with `struct_size`, set by its writer to its own sizeof.
- *    A reader accepts any size that covers the members it reads ("at least", never "equal") and reads nothing beyond it.
- *    Structs that travel in arrays are the exception (aa_tensor, aa_option, aa_option_info): their layouts are frozen.
- *  - Growth. Members are only appended, and zero in a member that was appended means what the version before did. Writers
- *    zero a whole struct before they fill it. "since 2.0" in a comment names the version that brought a member.
+ *    A reader accepts any size that covers the members it reads ("at least", never "equal") and reads nothing beyond
+ *    it. Structs that travel in arrays are the exception (aa_tensor, aa_option, aa_option_info): their layouts are
+ *    frozen.
+ *  - Growth. Members are only appended, and zero in an appended member means the behaviour of the version before it.
+ *    Writers zero a whole struct before they fill it. "since 2.0" in a comment names the version that brought a member.
  *  - Flags. A driver rejects bits that it does not know in a member called `flags` with AA_UNIMPLEMENTED, having done
  *    nothing; it ignores unknown bits in a member called `hints`.
  *  - Ownership. `create`, `open`, `load` and `alloc` return an object that the caller releases with the matching
@@ -25,7 +27,8 @@
  *    now belongs to the caller, who gives it to aa_host::status_release. A returned status means that nothing was
  *    enqueued and nothing was kept, unless the code is AA_DEVICE_LOST or the error is an asynchronous one (driver.h). A
  *    driver must not let an exception cross the boundary, and must not abort, exit or print.
- *  - Out parameters are named out_*; they are written only on success and must not be NULL unless their comment says so.
+ *  - Out parameters are named out_*; they are written only on success and must not be NULL unless their comment allows
+ *    it.
  *  - Sizes are in bytes, times in milliseconds, strides in elements.
  *  - Text is UTF-8, zero-terminated unless a length is passed beside it.
  */

@@ -8,9 +8,9 @@
  * A function that a driver does not have may be NULL (or lie beyond its struct_size): the host substitutes a stub that
  * returns AA_UNIMPLEMENTED. Required functions, marked (r), must be there, because nothing works without them. The same
  * holds for extension tables. A table that lacks a function without which it is useless counts as absent, with a
- * warning that names the function: capture_begin, capture_end, launch and destroy of "graph"; all of "host_code" and
- * "ceilings"; all of "compiler" but kernel_tuning and dialect; find, supports and enqueue of "ops"; all of "lazy",
- * "peer" and "memory_kinds"; library to group_end of "collectives".
+ * warning that names the function: capture_begin, capture_end, launch and destroy of "graph"; all of "compiler" but
+ * kernel_tuning and dialect; find, supports and enqueue of "ops"; library to group_end of "collectives"; all of
+ * "host_code", "ceilings", "lazy", "peer", "memory_kinds", "files" and "fault".
  *
  * There is no current device: every call names its object, and the driver makes the vendor's context current in each
  * call if it needs one.
@@ -18,7 +18,7 @@
  * Letters in the comments of functions:
  *   (r)  required
  *   T    any number of threads may be inside it at once, with the same handle too
- *   X    no other call with this handle is under way, and none comes later
+ *   X    no other call with this handle is in progress, and none comes later
  *   N    never waits for device work
  *   W    waits only for the work that its comment names
  *   B    may wait for any work enqueued so far on the device
@@ -33,8 +33,8 @@
  *
  * Order. An item is the work that one enqueueing call adds to a stream (copy, fill, launch, op, host call, wait,
  * record, graph).
- *   - Items of one stream run one after another in the order in which their calls returned, with their effects on memory.
- *     Streams are independent of each other except through events.
+ *   - Items of one stream run one after another, in the order in which their calls returned, and each sees the memory
+ *     as the earlier ones left it. Streams are independent of each other except through events.
  *   - A record covers everything enqueued on its stream before it and nothing later. Recording an event again replaces
  *     the earlier record; query, synchronize, elapsed and wait refer to the latest record at the time of the call, and
  *     a wait stays bound to that record. An event that was never recorded is complete, and waiting for it does nothing.
@@ -57,12 +57,12 @@
  * and calls once more. A driver therefore needs no code of its own to reclaim memory for library handles, modules,
  * graphs and communicators.
  *
- * Out structs (aa_probe, aa_device_props, aa_memory_info, aa_allocation, aa_kernel_info). The host sets struct_size; the driver
- * writes nothing beyond it and leaves it unchanged.
+ * Out structs (aa_probe, aa_device_props, aa_memory_info, aa_allocation, aa_kernel_info). The host sets struct_size;
+ * the driver writes nothing beyond it and leaves it unchanged.
  *
- * After destroy, close, unload or free the object no longer exists, even when a status is returned. An event may outlive
- * its stream and is then complete, or carries the stream's error. A driver built for a newer minor version is usable by an
- * older host.
+ * After destroy, close, unload or free the object no longer exists, even when a status is returned. An event may
+ * outlive its stream; it is then complete, or carries the stream's error. An older host can use a driver that was built
+ * for a newer minor version.
  */
 #ifndef ANYACCEL_ABI_DRIVER_H_
 #define ANYACCEL_ABI_DRIVER_H_
@@ -82,7 +82,7 @@ typedef struct aa_module aa_module;     /* loaded device code */
 typedef struct aa_kernel aa_kernel;     /* one function of a module; lives as long as the module */
 typedef struct aa_memory aa_memory;     /* the driver's own object of one allocation (an MTLBuffer, ...); may be NULL */
 
-/* ---- probing ------------------------------------------------------------------------------------------------------ */
+/* ---- probing ----------------------------------------------------------------------------------------------------- */
 
 typedef enum aa_probe_state {
   AA_PROBE_ABSENT = 0,   /* the vendor's library or device node is not on this machine */
@@ -99,7 +99,7 @@ typedef struct aa_probe {
   char reason[AA_PROBE_REASON_SIZE]; /* terminated; what was looked for and where, for absent and unusable too */
 } aa_probe;
 
-/* ---- devices ------------------------------------------------------------------------------------------------------ */
+/* ---- devices ----------------------------------------------------------------------------------------------------- */
 
 /* Capability flags. A flag is a promise: if it is set, the conformance suite tests it; if it is clear, the functions
  * behind it return AA_UNIMPLEMENTED without side effects. */
@@ -140,7 +140,7 @@ typedef struct aa_device_props {
   int32_t exclusive;          /* 1: only one process at a time can open a device */
 } aa_device_props;
 
-/* ---- memory, streams, events, kernels ------------------------------------------------------------------------------ */
+/* ---- memory, streams, events, kernels ---------------------------------------------------------------------------- */
 
 typedef enum aa_memory_kind {
   AA_MEMORY_DEVICE = 0,
@@ -211,7 +211,7 @@ typedef struct aa_fill {
 } aa_fill;
 
 #define AA_STREAM_DEFAULT 0u
-#define AA_STREAM_NON_BLOCKING (1u << 0) /* does not synchronise with the vendor's own default stream */
+#define AA_STREAM_NON_BLOCKING (1u << 0) /* does not synchronize with the vendor's own default stream */
 
 typedef struct aa_stream_params {
   uint32_t struct_size;
@@ -270,7 +270,7 @@ typedef enum aa_argument_kind {
   AA_ARGUMENT_POINTER = 1 /* the value is an address in device memory, of any byte of an allocation, or NULL */
 } aa_argument_kind;
 
-/* The kernel reaches memory through addresses that lie in memory, not only through its arguments. */
+/* The kernel also accesses memory through addresses that are stored in memory, not only through its arguments. */
 #define AA_LAUNCH_INDIRECT (1u << 0)
 
 /* The arguments are parallel arrays of argument_count. */
@@ -295,7 +295,8 @@ typedef struct aa_launch {
 typedef struct aa_driver {
   uint32_t struct_size; /* these five members keep their places in every version */
   uint32_t abi_version; /* the AA_ABI_VERSION that the driver implements; its major decides */
-  const char* name;     /* "cuda", "xpu": the name for DS_ACCELERATOR; lower case, digits and '.' */
+  /* "cuda", "xpu": the name for DS_ACCELERATOR; 1 to 63 lower-case letters, digits and '.', the first one a letter */
+  const char* name;
   const char* vendor;
   const char* version;   /* of the driver, free text */
   const char* sanitizer; /* "address", "thread" when built with it; else "" */
@@ -348,8 +349,8 @@ typedef struct aa_driver {
   /* 8. (r) X B. Closes the device. All of its streams, events, modules and memory have been released before. since
    * 2.0 */
   AA_CALL(device_close, aa_device* device);
-  /* 9. (r) T B S. Blocks until all work enqueued so far on the device is complete; returns the first sticky error of any
-   * stream. since 2.0 */
+  /* 9. (r) T B S. Blocks until all work enqueued so far on the device is complete; returns the first sticky error of
+   * any stream. since 2.0 */
   AA_CALL(device_synchronize, aa_device* device);
   /* 10. T. Returns the bytes that are free now (for all processes) and in total. mem_alloc and mem_free change the
    * first. since 2.0 */

@@ -1,4 +1,5 @@
-/* Extension "fault", version 1: failures on request, for reference drivers and simulators; a vendor's driver need not have it.
+/* Extension "fault", version 1: failures on request, for reference drivers and simulators; a vendor's driver need not
+ * have it.
  *
  * Absent: the conformance cases of asynchronous errors are skipped by name.
  */

@@ -1,6 +1,8 @@
 /* Extension "graph", version 1: records the work of a stream once and replays it many times.
  *
  * Absent: the host reports that graphs are not supported, and programs run their work eagerly.
+ *
+ * One thread at a time calls the functions of one graph, and those of a stream that captures.
  */
 #ifndef ANYACCEL_ABI_GRAPH_H_
 #define ANYACCEL_ABI_GRAPH_H_

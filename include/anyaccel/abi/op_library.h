@@ -1,8 +1,8 @@
 /* The interface between a shared library of host ops and the process that loads it.
  *
- * An op library is an ordinary shared library, usually compiled on the machine where it runs. It exports the ops as plain
- * C functions of any signature, and `anyaccel_op_library_open`, which receives the services below before any op is
- * called. C++ sources get both from anyaccel/op_source.h.
+ * An op library is an ordinary shared library, usually compiled on the machine where it runs. It exports the ops as
+ * plain C functions of any signature. If its ops use the services below, it also exports `anyaccel_op_library_open`,
+ * which receives them before any op is called. C++ sources get both from anyaccel/op_source.h.
  */
 #ifndef ANYACCEL_ABI_OP_LIBRARY_H_
 #define ANYACCEL_ABI_OP_LIBRARY_H_
@@ -30,8 +30,8 @@ typedef struct aa_op_services {
   void (*run)(void (*body)(void* context, int32_t index, int32_t count), void* context);
 } aa_op_services;
 
-/* Stores `services`; returns the AA_OP_LIBRARY_VERSION that the library was compiled with. Called once, before any
- * op. */
+/* Stores `services`; returns the AA_OP_LIBRARY_VERSION that the library was compiled with. Called once, before any op;
+ * the library is not used if the host has another version. */
 typedef uint32_t (*aa_op_library_open_fn)(const aa_op_services* services);
 
 #ifdef __cplusplus

@@ -1,11 +1,11 @@
 /* Extension "ops", version 1: a driver's own implementations of the named operations that models consist of.
  *
- * A driver may implement any subset. The host calls `find` once per op and caches the answer; for an op that is not
+ * A driver may implement any subset. The host calls `find` for each op and caches the numbers; for an op that is not
  * found, or a call that `supports` rejects, it uses the next library in its lookup order (portable kernels, then the
  * CPU with copies there and back).
  *
- * If the definition of an op has changed, the host does not use the op of drivers that were built with an older
- * version.
+ * The definitions belong to the version of the interface: the host loads no driver of another major version or draft
+ * (base.h).
  *
  * The list below is the definition of every op: tensor order, shapes, parameters. The CPU accelerator's plain reference
  * implementation is its executable form. Conventions:
@@ -44,7 +44,8 @@
  *                    out = act(x * transpose(w_gate) + bias_gate) * (x * transpose(w_up) + bias_up).
  *                    Where x, the weights and out are BF16, each product may be rounded to BF16 before act.
  *  "rope_table"      cos F32 [T,R]; sin F32 [T,R]; inv_freq F32 [R]; positions I32 [T]        aa_rope_table_params
- *                    cos[t,r] = cosf(positions[t] * inv_freq[r]) * scale, the angle rounded to F32. R = rotary size / 2.
+ *                    cos[t,r] = cosf(positions[t] * inv_freq[r]) * scale, the angle rounded to F32, and sin likewise.
+ *                    R = rotary size / 2.
  *  "rope"            q inout float [T,Hq,D]; k inout float [T,Hk,D] optional;                 aa_rope_params
  *                    cos F32 [T,R]; sin F32 [T,R]
  *                    Rotates pairs (i, i+R) of the first 2R elements of each head, or (2i, 2i+1) when interleaved.
@@ -57,10 +58,10 @@
  *                    slopes F32 [Hq] optional; sinks F32 [Hq] optional
  *                    Query t sees cache slots j of sequence[t] with j <= positions[t] and, if window > 0,
  *                    j > positions[t] - window. Query head h reads key/value head h / (Hq / Hk). What lies in slots it
- *                    does not see, a NaN for instance, has no effect. Where out and the caches have one 16-bit type, queries
- *                    and softmax weights may be rounded to that type before they are multiplied.
- *                    slopes[h] * (j - positions[t]) is added to the score of slot j (ALiBi), after the soft cap. sinks[h] is one
- *                    more score in the sum by which the weights are divided, with no value. Both since 2.0.
+ *                    does not see, a NaN for instance, has no effect. Where out and the caches have one 16-bit type,
+ *                    queries and softmax weights may be rounded to that type before they are multiplied.
+ *                    slopes[h] * (j - positions[t]) is added to the score of slot j (ALiBi), after the soft cap.
+ *                    sinks[h] is one more score in the sum by which the weights are divided, with no value.
  *  "activation"      out float [..]; x float [..] same shape. out may be x.                   aa_activation_params
  *  "gated_activation" out float [..]; gate float [..]; up float [..] same shape.              aa_activation_params
  *                    out = act(gate) * up. out may be gate or up. (The value of act at -infinity is not defined.)
@@ -79,15 +80,14 @@
  *  "repetition_penalty" logits inout float [R,V]; seen U8 [R,V]                               aa_repetition_params
  *                    Where seen: logit > 0 ? logit / penalty : logit * penalty.
  *  "sample"          out index [R]; logits float [R,V]; rng I64 [2]; seen inout U8 [R,V] optional  aa_sample_params
- *                    Draws one token per row: scale by 1/temperature, keep the top_k largest (0: all) and renormalise,
- *                    keep the smallest set of most likely ones whose probabilities reach top_p, of these keep those at least
- *                    min_p times as likely as the likeliest (since 2.0) and renormalise, and take
- *                    the first whose running sum exceeds u, all in order of falling probability (lower index first
- *                    among equals). u for row r is (word >> 8) * 2^-24 with word r % 4 of Philox 4x32-10 with key rng[0]
- *                    and counter rng[1] + r / 4, as in "random". temperature 0 is argmax. A row whose largest logit is
- *                    not finite (a NaN is larger than all; -infinity is largest where there is nothing else) has no
- *                    token, whatever the parameters: out is -1 (before 1.4 that logit's index). Marks the token, if
- *                    there is one, in seen with 1. Does not advance rng.
+ *                    Draws one token per row: scale by 1/temperature, keep the top_k largest (0: all) and renormalize,
+ *                    keep the smallest set of most likely ones whose probabilities reach top_p, of these keep those
+ *                    at least min_p times as likely as the likeliest and renormalize, and take the first whose running
+ *                    sum exceeds u, all in order of falling probability (lower index first among equals). u for row r
+ *                    is (word >> 8) * 2^-24 with word r % 4 of Philox 4x32-10 with key rng[0] and counter rng[1] + r /
+ *                    4, as in "random". temperature 0 is argmax. A row whose largest logit is not finite (a NaN is
+ *                    larger than all; -infinity is largest where there is nothing else) has no token, whatever the
+ *                    parameters: out is -1. Marks the token, if there is one, in seen with 1. Does not advance rng.
  *  "random"          out any [..]                                                             aa_random_params
  *                    Element i (row-major) takes word i % 4 of Philox 4x32-10 with 64-bit key `seed` (low word first)
  *                    and 128-bit counter {offset + i / 4 as 64 bits low word first, 0, 0}.
@@ -100,38 +100,39 @@
  *                    element takes two words (2i, 2i+1 in the sequence of words), low word first.
  *                    uniform and normal numbers become an integer or F8 dtype by the rules of "copy".
  *  "embedding_shard" out float [T,H]; table float [V,H]; ids index [T]                        aa_embedding_shard_params
- *                    Since 1.3. The table holds the rows first to first + V - 1 of a larger one: out[t] = table[ids[t] - first]
+ *                    The table holds the rows first to first + V - 1 of a larger one: out[t] = table[ids[t] - first]
  *                    where that is a row of it, else zeros, whatever the id. The sum over all parts is "embedding".
  *
  *  "frequency_penalty" logits inout float [R,V]; counts inout I32 [R,V];                     aa_frequency_params
  *                    ids index [R] optional
- *                    Since 1.4. With ids, counts[r, ids[r]] += 1 first (an id that is not a token is not counted). Then
+ *                    With ids, counts[r, ids[r]] += 1 first (an id that is not a token is not counted). Then
  *                    logit -= frequency * count, and presence more where the count is not 0.
  *
  *  "quantized_linear" out float [M,N]; x float [M,K]; w U8 [N,C]; bias float [N] optional;   aa_quantized_params
  *                    residual float [M,N] optional
- *                    Since 2.0. out = x * transpose(W) + bias + residual, where row n of W [N,K] is what row n of w decodes to.
- *                    K is a multiple of the format's values, C = K / values * bytes, and the bytes of a row of w are
- *                    adjacent. residual may be out. With AA_QUANTIZED_ROUNDED each 32 values of a row of x may be
- *                    rounded to multiples of a 127th of the largest magnitude among them, or to bf16, and W to bf16.
+ *                    Since 2.0. out = x * transpose(W) + bias + residual, where row n of W [N,K] is what row n of w
+ *                    decodes to. K is a multiple of the format's values, C = K / values * bytes, and the bytes of a row
+ *                    of w are adjacent. residual may be out. With AA_QUANTIZED_ROUNDED each 32 values of a row of x may
+ *                    be rounded to multiples of a 127th of the largest magnitude among them, or to bf16, and W to bf16.
  *  "quantized_embedding" out float [T,K]; table U8 [V,C]; ids index [T]                       aa_quantized_params
- *                    Since 2.0. "embedding" of the table that the bytes decode to; C as above. `rounding` has no effect.
+ *                    Since 2.0. "embedding" of the table that the bytes decode to; C as above. `rounding` has no
+ *                    effect.
  *  "quantized_embedding_shard" out float [T,K]; table U8 [V,C]; ids index [T]                 aa_quantized_shard_params
  *                    Since 2.0. "embedding_shard" of the table that the bytes decode to; C as above.
  *  "quantized_cache_write" k_cache inout U8 [B,Hk,S,C]; v_cache inout U8 [B,Hk,S,C];         aa_cache_params
  *                    k float [T,Hk,D]; v float [T,Hk,D]; sequence I32 [T]; positions I32 [T]
  *                    Since 2.0. "cache_write" into rows of a format: D is a multiple of 32, and the bytes of a row are
- *                    adjacent. AA_CACHE_Q8_0: C = D / 32 * 34. Of each 32 values, d is the largest magnitude / 127, rounded
- *                    to a half, and q is value / d rounded to nearest even, from -127 to 127, in F32 arithmetic; q = 0 where
- *                    d is 0. Where a value is not finite, or d no finite half, d is a NaN and q = 0. d may be off by a unit
- *                    in its last place, and q may be the other neighbour where value / d is within 0.01 of the middle.
- *                    AA_CACHE_F8_E4M3: C = D. Each value is rounded to nearest even; finite ones beyond 448 become 448 with
- *                    their sign, and others a NaN.
+ *                    adjacent. AA_CACHE_Q8_0: C = D / 32 * 34. Of each 32 values, d is the largest magnitude / 127,
+ *                    rounded to a half, and q is value / d rounded to nearest even, from -127 to 127, in F32
+ *                    arithmetic; q = 0 where d is 0. Where a value is not finite, or d no finite half, d is a NaN and
+ *                    q = 0. d may be off by a unit in its last place, and q may be the other neighbour where value / d
+ *                    is within 0.01 of the middle. AA_CACHE_F8_E4M3: C = D. Each value is rounded to nearest even;
+ *                    finite ones beyond 448 become 448 with their sign, and others a NaN.
  *  "quantized_attention" out float [T,Hq,D]; q float [T,Hq,D]; k_cache U8 [B,Hk,S,C];         aa_quantized_attention_params
  *                    v_cache U8 [B,Hk,S,C]; sequence I32 [T]; positions I32 [T];
  *                    slopes F32 [Hq] optional; sinks F32 [Hq] optional
- *                    Since 2.0. "attention" over the keys and values that the bytes of such caches decode to. Nothing else is
- *                    rounded, whatever T is.
+ *                    Since 2.0. "attention" over the keys and values that the bytes of such caches decode to. Nothing
+ *                    else is rounded, whatever T is.
  *
  * Ops of training, since 2.0. No step of a model's generation uses them.
  *
@@ -139,8 +140,8 @@
  *                    out = a * b, or out += a * b. Strides transpose (of a or b) and repeat one matrix for all (0).
  *                    out is not read without `accumulate`.
  *  "softmax_masked"  out float [..,V]; x float [..,V]; mask float [..,V] optional             aa_softmax_params
- *                    softmax(x * scale + mask) over the last dimension. A row of nothing but -infinity gives zeros. out may
- *                    be x.
+ *                    softmax(x * scale + mask) over the last dimension. A row of nothing but -infinity gives zeros. out
+ *                    may be x.
  *  "softmax_backward" dx float [..,V]; y float [..,V]; dy float [..,V]                        aa_softmax_params
  *                    dx = scale * y * (dy - sum(dy * y)), y being the softmax. dx may be dy.
  *  "moments"         mean F32 [..]; variance F32 [..]; x float [..,H]                         aa_moments_params
@@ -158,10 +159,11 @@
  *                    mean F32 [..]; variance F32 [..]
  *                    x = (y - bias) / weight * sqrt(variance) + mean: what the layer_norm that gave y was of.
  *  "activation_backward" dx float [..]; x float [..]; dy float [..] same shape                aa_activation_params
- *                    dx = dy * act'(x); that of relu at 0 is 0. dx may be dy or x. (The value at an infinite x is not defined.)
+ *                    dx = dy * act'(x); that of relu at 0 is 0. dx may be dy or x. (The value at an infinite x is not
+ *                    defined.)
  *  "dropout"         out float [..]; mask U8 [..]; x float [..] same shape                    aa_dropout_params
- *                    mask = u >= ratio, out = mask ? x / (1 - ratio) : 0. u is what "random" gives the element as a uniform
- *                    number in [0, 1) for `seed` and `offset`. out may be x.
+ *                    mask = u >= ratio, out = mask ? x / (1 - ratio) : 0. u is what "random" gives the element as a
+ *                    uniform number in [0, 1) for `seed` and `offset`. out may be x.
  *  "apply_mask"      out float [..]; x float [..]; mask U8 [..] same shape                    aa_softmax_params
  *                    out = mask ? x * scale : 0: dropout's gradient. out may be x.
  *  "column_sums"     out inout float [H]; x float [..,H]                                      aa_accumulate_params
@@ -171,19 +173,22 @@
  *  "multiply"        out float [..]; a float [..]; b float [..] same shape. out may be a or b. none
  *  "cross_entropy"   loss F32 [R]; dx inout float [R,V] optional; x float [R,V];              aa_softmax_params
  *                    targets index [R]
- *                    loss[r] = log(sum(exp(x[r]))) - x[r, targets[r]], and dx = scale * (softmax(x[r]) - 1 at the target), its
- *                    gradient times `scale`. Both are 0 in a row whose target is negative. dx is not read, and may be x.
+ *                    loss[r] = log(sum(exp(x[r]))) - x[r, targets[r]], and dx = scale * (softmax(x[r]) - 1 at the
+ *                    target), its gradient times `scale`. Both are 0 in a row whose target is negative. dx is not read,
+ *                    and may be x.
  *  "embedding_backward" dtable inout F32 [V,H]; dy float [T,H]; ids index [T]                 none
  *                    dtable[ids[t]] += dy[t], in the order of t where ids are equal: the gradient of "embedding".
  *  "gated_activation_backward" dgate float [..]; dup float [..]; out inout float [..] optional; aa_activation_params
  *                    gate float [..]; up float [..]; dy float [..] same shape
  *                    dgate = dy * up * act'(gate), dup = dy * act(gate), out = act(gate) * up: the gradients of
- *                    "gated_activation", and its result again. out is not read. Each of the three may be one of the inputs.
+ *                    "gated_activation", and its result again. out is not read. Each of the three may be one of the
+ *                    inputs.
  *
- * Fused ops, since 2.0. Each is a sequence of the ops above with F32 between them, unless it says otherwise, and only for speed: the host asks for
- * one where a model has that sequence, and runs the sequence itself where a driver lacks the op or `supports` refuses the
- * call. No driver has to have any, and none falls back to the CPU. Where its parameters have `normed`, the result of the norm has
- * that dtype instead of F32: each of its values is rounded once before it is multiplied.
+ * Fused ops, since 2.0. Each is a sequence of the ops above with F32 between them, unless it says otherwise, and only
+ * for speed: the host asks for one where a model has that sequence, and runs the sequence itself where a driver lacks
+ * the op or `supports` refuses the call. No driver has to have any, and none falls back to the CPU. Where its
+ * parameters have `normed`, the result of the norm has that dtype instead of F32: each of its values is rounded once
+ * before it is multiplied.
  *
  *  "norm_linear"     out float [M,N]; x float [M,K]; norm float [K] optional; w float [N,K];  aa_norm_linear_params
  *                    bias float [N] optional
@@ -197,9 +202,9 @@
  *                    w_q float [Hq*D,K]; bias_q float [Hq*D] optional; w_k float [Hk*D,K];
  *                    bias_k float [Hk*D] optional; w_v float [Hk*D,K]; bias_v float [Hk*D] optional;
  *                    cos F32 [T,R]; sin F32 [T,R]; sequence I32 [T]; positions I32 [T]
- *                    linear_multi of rms_norm(x, norm) by w_q, w_k and w_v; rope of the queries and keys; cache_write of
- *                    keys and values. Where normed, the weights and the caches are BF16, the products may be rounded to BF16
- *                    before rope.
+ *                    linear_multi of rms_norm(x, norm) by w_q, w_k and w_v; rope of the queries and keys; cache_write
+ *                    of keys and values. Where normed, the weights and the caches are BF16, the products may be rounded
+ *                    to BF16 before rope.
  *  "norm_quantized_gated_linear" out float [M,N]; x float [M,K]; norm float [K] optional;     aa_norm_quantized_params
  *                    w_gate U8 [N,C]; w_up U8 [N,C]; bias_gate float [N] optional; bias_up float [N] optional
  *                    "norm_gated_linear" of quantized weights, whose products are those of "quantized_linear".
@@ -220,7 +225,7 @@ extern "C" {
 #define AA_OPS_VERSION 1u
 
 /* The maximum number of tensors of one call. */
-#define AA_OP_MAX_TENSORS 16 /* 13 before 1.2 */
+#define AA_OP_MAX_TENSORS 16
 
 typedef struct aa_norm_params {
   uint32_t struct_size;
@@ -333,10 +338,12 @@ typedef enum aa_block_format {
   AA_BLOCK_Q8_0 = 8, /* 32, 34: d, q[32] signed. d * q[i] */
   /* 256, 84: s[16], q[64], d, m. j = i / 16; d * (s[j] & 15) * pair(i) - m * (s[j] >> 4) */
   AA_BLOCK_Q2_K = 10,
-  /* 256, 110: h[32], q[64], s[12], d. j = i / 16; scale = ((s[j % 8] >> 4 * (j / 8)) & 15 | ((s[8 + j % 4] >> 2 * (j / 4)) & 3)
-   * << 4) - 32; d * scale * ((pair(i) | ((h[i % 32] >> i / 32) & 1) << 2) - 4) */
+  /* 256, 110: h[32], q[64], s[12], d. j = i / 16;
+   * scale = ((s[j % 8] >> 4 * (j / 8)) & 15 | ((s[8 + j % 4] >> 2 * (j / 4)) & 3) << 4) - 32;
+   * d * scale * ((pair(i) | ((h[i % 32] >> i / 32) & 1) << 2) - 4) */
   AA_BLOCK_Q3_K = 11,
-  /* 256, 144: d, m, s[12], q[128]. j = i / 32; d * scale * ((q[32 * (i / 64) + i % 32] >> 4 * (j % 2)) & 15) - m * least, where
+  /* 256, 144: d, m, s[12], q[128]. j = i / 32;
+   * d * scale * ((q[32 * (i / 64) + i % 32] >> 4 * (j % 2)) & 15) - m * least, where
    * for j < 4: scale = s[j] & 63, least = s[j + 4] & 63; else scale = s[j + 4] & 15 | s[j - 4] >> 6 << 4,
    * least = s[j + 4] >> 4 | s[j] >> 6 << 4 */
   AA_BLOCK_Q4_K = 12,
@@ -347,11 +354,11 @@ typedef enum aa_block_format {
   AA_BLOCK_Q6_K = 14,
   /* 32, 18: d, q[16]. d * T[nibble(i)], T = -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113 */
   AA_BLOCK_IQ4_NL = 20,
-  /* 256, 136: d, h as 16 bits, s[4], q[128]. j = i / 32; d * ((s[j / 2] >> 4 * (j % 2) & 15 | (h >> 2 * j & 3) << 4) - 32) *
-   * T[(q[16 * j + i % 16] >> 4 * (i % 32 / 16)) & 15] */
+  /* 256, 136: d, h as 16 bits, s[4], q[128]. j = i / 32;
+   * d * ((s[j / 2] >> 4 * (j % 2) & 15 | (h >> 2 * j & 3) << 4) - 32) * T[(q[16 * j + i % 16] >> 4 * (i % 32 / 16)) & 15] */
   AA_BLOCK_IQ4_XS = 23,
-  /* 256, 54: q[48], h[4], d. Byte b and digit p are q[i % 32] and i / 32 for i < 160, q[32 + (i - 160) % 16] and (i - 160) / 16
-   * for i < 240, else h[(i - 240) % 4] and (i - 240) / 4; d * (((b * 3^p % 256) * 3 >> 8) - 1) */
+  /* 256, 54: q[48], h[4], d. Byte b and digit p are q[i % 32] and i / 32 for i < 160, q[32 + (i - 160) % 16] and
+   * (i - 160) / 16 for i < 240, else h[(i - 240) % 4] and (i - 240) / 4; d * (((b * 3^p % 256) * 3 >> 8) - 1) */
   AA_BLOCK_TQ1_0 = 34,
   AA_BLOCK_TQ2_0 = 35, /* 256, 66: q[64], d. d * (pair(i) - 1) */
   AA_BLOCK_MXFP4 = 39  /* 32, 17: e, q[16]. 2^(e - 128) * F[nibble(i)], F = 0 1 2 3 4 6 8 12 0 -1 -2 -3 -4 -6 -8 -12 */

@@ -6,7 +6,8 @@
  *  -----------  ----------------------------------------------------------------------------  ----------------------
  *  "adam_step"  param inout float [N]; exp_avg inout float [N]; exp_avg_sq inout float [N];    aa_adam_step_params
  *               grad float [N]
- *               All contiguous, and none shares memory with another. In F32, in an order of its own:
+ *               All contiguous, and none shares memory with another. Arithmetic is F32; the driver chooses the order of
+ *               the operations:
  *               g = grad (+ weight_decay * param, if not adamw); m = beta1 * m + (1 - beta1) * g;
  *               v = beta2 * v + (1 - beta2) * g * g; param -= lr * weight_decay * param (if adamw);
  *               param -= lr / (1 - beta1^step) * m / (sqrt(v / (1 - beta2^step)) + eps).

@@ -56,7 +56,7 @@ using OpBuilderFactory = std::function<std::unique_ptr<OpBuilder>()>;
 struct BuildExtension {
   std::string compiler;                   // the driver's, else CXX, or "c++"
   std::vector<std::string> flags;         // language, position-independent code, and the driver's
-  std::vector<std::string> include_dirs;  // the driver's, and where anyaccel's headers lie
+  std::vector<std::string> include_dirs;  // the driver's, and the folder of anyaccel's headers
   std::vector<std::string> link_flags;    // the driver's
 };
 
@@ -72,8 +72,8 @@ struct CollectivesAccess {
 
 // The implementation that runs a call of an op: the accelerator's driver, or the host's portable kernels.
 struct OpHandle {
-  int32_t own = -1;       // the driver's number of the op
-  int32_t portable = -1;  // the host's
+  int32_t own = -1;       // the driver's number of the op; -1: it does not run the call
+  int32_t portable = -1;  // that of the portable kernels
   explicit operator bool() const noexcept { return own >= 0 || portable >= 0; }
 };
 

@@ -29,12 +29,12 @@
 
 namespace anyaccel {
 
-// The number of threads that run a kernel, and the memory that a block shares. Dimensions that are left out, as in
+// The threads that run a kernel, and the memory that a block shares. Dimensions that are left out, as in
 // {.grid = {blocks}, .block = {256}}, are 1.
 struct LaunchShape {
   std::array<uint32_t, 3> grid{1, 1, 1};   // blocks
   std::array<uint32_t, 3> block{1, 1, 1};  // threads in a block
-  uint32_t shared_bytes = 0;
+  uint32_t shared_bytes = 0;               // in addition to the kernel's static shared memory
 };
 
 // A kernel on one device. Lives as long as the DeviceOpLibrary that it came from.

@@ -357,8 +357,9 @@ typedef enum aa_block_format {
   /* 256, 136: d, h as 16 bits, s[4], q[128]. j = i / 32;
    * d * ((s[j / 2] >> 4 * (j % 2) & 15 | (h >> 2 * j & 3) << 4) - 32) * T[(q[16 * j + i % 16] >> 4 * (i % 32 / 16)) & 15] */
   AA_BLOCK_IQ4_XS = 23,
-  /* 256, 54: q[48], h[4], d. Byte b and digit p are q[i % 32] and i / 32 for i < 160, q[32 + (i - 160) % 16] and
-   * (i - 160) / 16 for i < 240, else h[(i - 240) % 4] and (i - 240) / 4; d * (((b * 3^p % 256) * 3 >> 8) - 1) */
+  /* 256, 54: q[48], h[4], d. Byte b and digit p are q[i % 32] and i / 32 for i < 160,
+   * q[32 + (i - 160) % 16] and (i - 160) / 16 for i < 240, else h[(i - 240) % 4] and (i - 240) / 4;
+   * d * (((b * 3^p % 256) * 3 >> 8) - 1) */
   AA_BLOCK_TQ1_0 = 34,
   AA_BLOCK_TQ2_0 = 35, /* 256, 66: q[64], d. d * (pair(i) - 1) */
   AA_BLOCK_MXFP4 = 39  /* 32, 17: e, q[16]. 2^(e - 128) * F[nibble(i)], F = 0 1 2 3 4 6 8 12 0 -1 -2 -3 -4 -6 -8 -12 */

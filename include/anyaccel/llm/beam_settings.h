@@ -5,12 +5,13 @@
 
 namespace anyaccel::llm {
 
-// Decides when a search over several answers ends, once as many are finished as there are beams; transformers'
-// early_stopping.
+// When a beam search ends, once as many answers are finished as there are beams; transformers' early_stopping.
 enum class EarlyStopping {
-  No,     // if the best one that goes on has a lower score than the worst finished one, taking its length so far
-  Yes,    // at once
-  Never,  // as No, but with a positive length penalty taking the maximum length, so that no better answer is missed
+  No,   // when the best unfinished answer, scored at its present length, is not better than the worst finished one
+  Yes,  // at once
+  // As No, but with a positive length penalty the unfinished answer is scored at the maximum length, so that no better
+  // answer is missed.
+  Never,
 };
 
 struct BeamSettings {

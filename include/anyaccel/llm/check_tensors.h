@@ -15,7 +15,7 @@ struct TensorFinding {
   std::string file;    // path
   std::vector<int64_t> shape;
   DType dtype = DType::None;   // in the file
-  DType wanted = DType::None;  // dtype of the tensor in the model; None: the model does not use the tensor
+  DType wanted = DType::None;  // in the model, once loaded; None: the model does not use the tensor
   uint64_t nan_count = 0;
   uint64_t infinite_count = 0;
   uint64_t overflow_count = 0;  // finite in the file, infinite in `wanted`

@@ -30,9 +30,10 @@ struct GenerationConfig {
   std::optional<int64_t> max_new_tokens;
   std::optional<int64_t> max_length;  // of prompt and answer together; used if max_new_tokens is not set
   std::vector<std::string> stop_strings;
-  // For GenerateOptions::beams, which default_options() leaves empty; one beam, as the field num_beams has no effect.
+  // Settings for GenerateOptions::beams, which default_options() leaves empty. The number of beams stays 1: the file's
+  // num_beams has no effect.
   BeamSettings beams;
-  TokenRules rules;  // without eos_token_ids, max_new_tokens and max_length of its own
+  TokenRules rules;  // its eos_token_ids, max_new_tokens and max_length are not set
 
   // One line for each field of the file that would change the text but is ignored, with the reason, and for each end
   // token that the model's vocabulary does not have.

@@ -1,5 +1,5 @@
-// Grammars that hold a model's answer to a language: GBNF, the notation of llama.cpp, or the language of the JSON texts
-// that a JSON Schema allows. docs/generation.md lists what is read of each.
+// Grammars that restrict a model's answer to a language: GBNF, the notation of llama.cpp, or the language of the JSON
+// texts that a JSON Schema allows. docs/generation.md lists the supported parts of each.
 #pragma once
 
 #include <cstdint>

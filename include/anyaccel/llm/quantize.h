@@ -27,8 +27,8 @@ struct QuantizeResult {
   uint64_t bytes_after = 0;
   // Root of the mean squared difference of all quantized weights, over the root of their mean square.
   double relative_error = 0;
-  // The same with each squared number times the mean square of its input, relative to that of its matrix's inputs; 0 without
-  // QuantizeOptions::importance_text.
+  // The same with each squared number times the mean square of its input, relative to that of its matrix's inputs; 0
+  // without QuantizeOptions::importance_text.
   double weighted_error = 0;
   std::vector<std::string> notes;  // for the user
 };

@@ -94,7 +94,7 @@ class WeightFile {
   void will_need(const std::byte* data, uint64_t bytes) const noexcept;  // starts reading, does not wait
   void populate(const std::byte* data, uint64_t bytes) const noexcept;   // reads now; blocks if the system supports it
   void release(const std::byte* data, uint64_t bytes) const noexcept;    // drops pages; data stays readable
-  // will not be read: its pages are not mapped together with neighbours that will
+  // says that the data will not be read, so that its pages are not mapped together with neighbours that will be
   void set_apart(const std::byte* data, uint64_t bytes) const noexcept;
 
   // Returns whether every page is in the system's page cache; true without a mapping, or if the system does not say.

@@ -27,8 +27,8 @@ struct TrainingState {
 };
 
 // Writes `folder`, whose parent must exist, and atomically replaces an earlier one. `files` are names and contents of
-// further files. Blocks until everything is on the disk. Throws InvalidArgument if there are not as many losses as steps, and
-// Error if writing fails; `folder` is unchanged then.
+// further files. Blocks until everything is on the disk. Throws InvalidArgument if there are not as many losses as
+// steps, and Error if writing fails; `folder` is unchanged then.
 void save_checkpoint(const std::filesystem::path& folder, Parameters& parameters, Optimizer& optimizer,
                      const TrainingState& state, std::span<const std::pair<std::string, std::string>> files);
 

@@ -56,6 +56,7 @@ class SparsityConfig {
   bool different_;
 };
 
+// All blocks.
 class DenseSparsityConfig final : public SparsityConfig {
  public:
   explicit DenseSparsityConfig(int64_t num_heads, int64_t block = 16, bool different_layout_per_head = false)
@@ -65,9 +66,10 @@ class DenseSparsityConfig final : public SparsityConfig {
   void fill(int64_t head, Grid& grid) override;
 };
 
-// Windows of `num_local_blocks`; the last `num_global_blocks` of each window (further heads: the ones before them, in
-// turns of `num_different_global_patterns`) are seen by every row, or, unidirectional, by the rows from theirs on, and
-// with `horizontal_global_attention` see every column.
+// Each row of blocks sees its window of `num_local_blocks`. The last `num_global_blocks` of each window are global:
+// every row sees them (unidirectional: the rows from theirs on), and with `horizontal_global_attention` they see every
+// column. With `num_different_global_patterns` above 1, head h takes run number h % patterns of that length, counted
+// from the end of the window.
 class FixedSparsityConfig final : public SparsityConfig {
  public:
   explicit FixedSparsityConfig(int64_t num_heads, int64_t block = 16, bool different_layout_per_head = false,
@@ -84,7 +86,8 @@ class FixedSparsityConfig final : public SparsityConfig {
 };
 
 // Windows of the given sizes, of which the last repeats; columns of global blocks, single ones or, with
-// `global_block_end_indices`, ranges [start, end); random blocks in each row.
+// `global_block_end_indices`, ranges [start, end); and random blocks in each row, on both sides of the diagonal even if
+// it is unidirectional.
 class VariableSparsityConfig final : public SparsityConfig {
  public:
   explicit VariableSparsityConfig(int64_t num_heads, int64_t block = 16, bool different_layout_per_head = false,
@@ -136,6 +139,7 @@ class BSLongformerSparsityConfig final : public SparsityConfig {
   AttentionDirection attention_;
 };
 
+// A sliding window alone; unidirectional by default, unlike the others.
 class LocalSlidingWindowSparsityConfig final : public SparsityConfig {
  public:
   explicit LocalSlidingWindowSparsityConfig(int64_t num_heads, int64_t block = 16,

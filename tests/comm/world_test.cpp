@@ -55,6 +55,12 @@ void act(const std::string& role) {
     wait_for_the_others();
     return;
   }
+  if (role == "leaves" && group->rank() == 1) {
+    destroy_process_group();
+    say("aborted");
+    wait_for_the_others();
+    return;
+  }
   if (role == "twice") {
     EXPECT_THROW(init_process_group(), InvalidArgument);
     InitOptions options;
@@ -225,6 +231,15 @@ TEST(World, WhatARankAbortsWithIsQuoted) {
     EXPECT_HAS(ended[rank].output, "error: ");
     EXPECT_HAS(ended[rank].output, "rank 1 on ");
     EXPECT_HAS(ended[rank].output, "failed: out of paper");
+  }
+  EXPECT_EQ(ended[1].status, 0) << ended[1].output;
+}
+
+TEST(World, ARankThatLeavesEarlyIsNamedByTheOthers) {
+  const std::vector<Ended> ended = run("leaves", 3);
+  for (const size_t rank : {0, 2}) {
+    EXPECT_HAS(ended[rank].output, "error: ");
+    EXPECT_HAS(ended[rank].output, "rank 1 on ");
   }
   EXPECT_EQ(ended[1].status, 0) << ended[1].output;
 }

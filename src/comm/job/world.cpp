@@ -60,6 +60,9 @@ void finish_log(Job& job, const CommsLog& log) {
   if (job.rank() == 0) print_log(job, log, others);
 }
 
+// Members that wait for this rank in shared memory read why it has left, so that the text says who.
+const std::string& own_name(const Job& job) { return job.names()[static_cast<size_t>(job.rank())]; }
+
 }  // namespace
 
 std::shared_ptr<ProcessGroup> init_process_group(const InitOptions& options) {
@@ -138,7 +141,7 @@ void abort_process_group(const std::string& why) noexcept {
   if (!w.job) return;
   w.job->report_failure(why);
   w.job->leave();
-  w.job->watch()->fail("the job was left because of an error: " + why);
+  w.job->watch()->fail(own_name(*w.job) + " left the job because of an error: " + why);
   w.group = nullptr;
   w.job = nullptr;
 }
@@ -153,7 +156,7 @@ void destroy_process_group() {
   if (log) finish_log(*job, *log);
   job->leave();
   // Groups that are still held end here.
-  job->watch()->fail("the job was left: destroy_process_group() was called");
+  job->watch()->fail(own_name(*job) + " left the job: destroy_process_group() was called");
 }
 
 }  // namespace anyaccel::comm

@@ -1,8 +1,9 @@
 // DriverAccelerator implements the whole Accelerator interface on top of one driver table.
 //
 // Everything that is the same on every accelerator (caching, current device and stream, generators, graphs' memory,
-// trace ranges) is here, once. A program may derive from it to change what differs; the functions do not call each
-// other.
+// trace ranges) is here, once. A program may derive from it to change what differs. Some functions call others of the
+// interface (manual_seed() calls random(); those about capabilities and dtypes call device_properties()), so an
+// override changes them too.
 #pragma once
 
 #include <functional>

@@ -16,7 +16,8 @@
 // A function fails by throwing: Failure carries the code and the vendor's own number, std::bad_alloc becomes
 // AA_RESOURCE_EXHAUSTED, any other exception AA_INTERNAL. Every entry of the table catches everything, so nothing
 // crosses the boundary. Functions that are not overridden throw AA_UNIMPLEMENTED, which is what a clear capability flag
-// promises. driver.h and the extension headers define what each function does; the names are the same.
+// promises, unless this header gives a default. driver.h and the extension headers define what each function does; the
+// names are the same.
 //
 // Objects are passed to the table as std::unique_ptr, and the table deletes them; close() runs before the destructor
 // and is the place for a last call that may fail. A call costs one virtual call more than with a hand-written table.

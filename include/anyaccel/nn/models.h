@@ -16,7 +16,7 @@ struct Batch {
   Tensor targets;       // I32, the same shape: the token to predict at each position; negative: none
   int64_t counted = 0;  // number of targets that are not negative
 
-  // Copies from the host. Throws InvalidArgument if a span's length is not sequences * length.
+  // Copies from the host. Blocks. Throws InvalidArgument if a span's length is not sequences * length.
   static Batch from_host(Context& context, int64_t sequences, int64_t length, std::span<const int32_t> ids,
                          std::span<const int32_t> targets);
 };
@@ -42,7 +42,8 @@ struct DecoderSizes {
       0.02;  // of initial weights; divided by sqrt(2 * layers) for those that write to the residual stream
 };
 
-// Predicts the next token. Its parameters have the names of Hugging Face's LlamaForCausalLM.
+// Predicts the next token. Its parameters have the names of Hugging Face's LlamaForCausalLM. A pass with other sizes
+// than the one before waits for the work on the stream while tables of positions are copied to the device.
 class Decoder : public Model {
  public:
   // Adds its parameters to `parameters`; call allocate() afterwards.
@@ -74,7 +75,8 @@ struct EncoderSizes {
 };
 
 // Predicts tokens from those on both sides: it has embeddings of tokens and positions, layers of ops::Transformer, a
-// norm, and an output matrix that is the embedding.
+// norm, and an output matrix that is the embedding. Each pass waits for the work on the stream while the positions are
+// copied to the device.
 class Encoder : public Model {
  public:
   Encoder(Parameters& parameters, const EncoderSizes& sizes);

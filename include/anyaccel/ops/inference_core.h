@@ -2,8 +2,8 @@
 // and meaning are DeepSpeed's.
 //
 // fp32, fp16 and bf16, with fp32 arithmetic and one rounding when a result is stored, unless stated otherwise.
-// Everything but preprocess_weight is enqueued on the calling thread's current stream and does not block. An
-// InvalidArgument names the argument, what was found and what was expected.
+// Everything but preprocess_weight and wf6af16_linear is enqueued on the calling thread's current stream and does not
+// block. An InvalidArgument names the argument, what was found and what was expected.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +58,8 @@ class InferenceCore : public OpLibrary {
   std::pair<Tensor, Tensor> preprocess_weight(const Tensor& w);
   // In DeepSpeed's name a vendor's name precedes this one. out fp16 [N, M] = x fp16 [N, K] * weight' * scale; scales
   // fp16 [M], one for each row of the weight. M is a multiple of 256, K of 64. workspace F32 [M * N * split_k] holds
-  // the sums; split_k >= 1 has no other effect. The weight is decoded to fp16 in each call.
+  // the sums; split_k >= 1 has no other effect. The weight is decoded to fp16 in each call, which waits for the work on
+  // the stream while small tables are copied to the device.
   void wf6af16_linear(const Tensor& out, const Tensor& x, const Tensor& weight_2bit, const Tensor& weight_4bit,
                       const Tensor& scales, const Tensor& workspace, int64_t M, int64_t N, int64_t K, int64_t split_k);
 

@@ -10,7 +10,8 @@
 // Tensors are float32, float16 or bfloat16, all tensors of a call having the same dtype and device; products and sums
 // are fp32, and results are rounded to that dtype once. Objects are thread-safe; calls enqueue on the calling thread's
 // current stream of the device, except that an accelerator without portable kernels (and the host) computes on the host
-// and returns when the result is complete. An InvalidArgument names the tensor, what was found and what was expected.
+// and returns when the result is complete. The first call with a layout on a device blocks while lists of its blocks
+// are copied there. An InvalidArgument names the tensor, what was found and what was expected.
 //
 // The layout and gradients are those of DeepSpeed's classes of these names, with two differences: a row that sees
 // nothing (all its scores are -infinity, or it has no blocks) gives zeros where the original gives NaN, and gradients

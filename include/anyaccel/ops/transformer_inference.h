@@ -6,8 +6,10 @@
 // or [N, K] with `transposed`. With q_int8 it is I8, and its scales are fp32 [groups]: each scales an equal part of it,
 // in memory's order. An absent tensor is an empty one. Results are new tensors unless a comment says "in place".
 //
-// Everything is enqueued on the calling thread's current stream and does not block. An InvalidArgument names the
-// argument, what was found and what was expected.
+// Everything is enqueued on the calling thread's current stream and does not block, except that softmax() with
+// `triangular` or `local_attention`, softmax_context(), softmax_context_int8() and apply_rotary_pos_emb() wait for the
+// work on the stream while small tables are copied to the device. An InvalidArgument names the argument, what was found
+// and what was expected.
 #pragma once
 
 #include <cstdint>
@@ -38,9 +40,10 @@ class TransformerInference : public Training {
   using Inference::softmax;
 
   // Computes softmax(scores * layer_scale + alibi + mask) of scores [B, nh, q, k], in place, and returns scores. mask
-  // [B or 1, nh or 1, q or 1, k] or absent; alibi [nh * mp_size, 1, k] or [B * nh * mp_size, 1, k], of which the heads
-  // from head_offset on are used, or absent. triangular: query i sees the keys up to i + k - q; local_attention: of
-  // these the last window_size. recompute and async_op have no effect.
+  // [B or 1, nh or 1, q or 1, k or 1] or absent; alibi [nh * mp_size, 1, k] or [B * nh * mp_size, 1, k], of which the
+  // heads from head_offset on are used, or absent. Query i is at the position p = i + k - q of the keys. triangular
+  // hides the keys after p from it; local_attention hides those at p - window_size and before. recompute and async_op
+  // have no effect.
   Tensor softmax(const Tensor& scores, const Tensor& mask, const Tensor& alibi, bool triangular, bool recompute,
                  bool local_attention, int window_size, bool async_op, float layer_scale, int head_offset, int mp_size);
 

@@ -47,8 +47,8 @@ class DriverAccelerator : public Accelerator {
   static aa_stream* handle(const anyaccel::Stream& stream);
   static aa_event* handle(const anyaccel::Event& event);
   // Reserves a stream during a call that enqueues work with the driver's own functions: while the object lives, no
-  // other thread can begin a capture on the stream. The constructor throws InvalidArgument (AA_FAILED_PRECONDITION) if
-  // another thread captures on the stream, or if another kind of accelerator created it. Belongs to one thread; the
+  // other thread can begin a capture on the stream. The constructor throws InvalidArgument if another thread captures
+  // on the stream (AA_FAILED_PRECONDITION), or if another kind of accelerator created it. Belongs to one thread; the
   // stream must outlive it.
   class StreamUse {
    public:

@@ -123,8 +123,9 @@ class ProcessGroup {
   virtual void barrier() = 0;
 
   // -- for decoding --
-  // all_reduce with ReduceOp::Sum with low latency: may be captured in a graph, and then runs again at each replay.
-  // With tensors of shared_tensor() nothing is copied.
+  // all_reduce with ReduceOp::Sum and low latency. It may be captured in a graph and then runs again at each replay;
+  // the capture throws NotImplementedError if the accelerator has no collectives library for it and its driver lacks
+  // host calls or page-locked memory. With tensors of shared_tensor() nothing is copied.
   virtual void inference_all_reduce(const Tensor& tensor) = 0;
   // Allocates a tensor in memory that all members can access, for operations without copies on host-coherent
   // accelerators of one host; elsewhere an ordinary tensor of the device. Every member calls it with the same shape and

@@ -1,6 +1,7 @@
-// Blocks of quantized weights as vectors of bytes, for AVX2 and AVX-512: a struct for each format, whose add() unpacks a block
-// and gives each group of 32 values, with its scale, to a receiver: the sums of quantized_sums-inl.h, or Decoded here, which
-// writes the values as fp32. Included after base/simd/highway.h, once per instruction set.
+// Unpacks blocks of quantized weights to vectors of bytes, for AVX2 and AVX-512. There is a struct for each format,
+// whose add() unpacks a block and passes each group of 32 values, with its scale, to a receiver: Sums of
+// quantized_sums-inl.h, DecodedTiles of quantized_unit.cpp, or Decoded below, which writes the values as fp32. Sums
+// documents the calls that a receiver gets. Included after base/simd/highway.h, once per instruction set.
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -29,14 +30,14 @@ HWY_INLINE float half_at(const uint8_t* p) {
   return _cvtsh_ss(bits);
 }
 
-// 16 bytes as 32 numbers of 4 bits: the low halves, then the high ones.
+// The 32 nibbles of 16 bytes as bytes: the low ones, then the high ones.
 HWY_INLINE __m256i nibbles(const uint8_t* p) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   const __m256i both = _mm256_inserti128_si256(_mm256_castsi128_si256(bytes), _mm_srli_epi16(bytes, 4), 1);
   return _mm256_and_si256(both, _mm256_set1_epi8(15));
 }
 
-// Bit i of 32 bits as 16 or 0 in byte i.
+// Byte i is 16 if bit i of the 32 bits at p is set, else 0.
 HWY_INLINE __m256i fifth_bits(const uint8_t* p) {
   int32_t bits;
   std::memcpy(&bits, p, sizeof bits);
@@ -48,7 +49,7 @@ HWY_INLINE __m256i fifth_bits(const uint8_t* p) {
   return _mm256_and_si256(set, _mm256_set1_epi8(16));
 }
 
-// One struct for each format with a kernel: add() takes the block whose first group is g. The layouts: aa_block_format.
+// The formats, whose layouts aa_block_format describes. add() takes the block at b, whose first group is g.
 struct Q4_0 {
   static constexpr int64_t kValues = 32, kBytes = 18;
   template <class S>
@@ -110,7 +111,7 @@ struct Mxfp4 {
   }
 };
 
-// The 8 scales, then the 8 minima, of Q4_K and Q5_K as bytes.
+// The 8 scales, then the 8 minima, of a block of Q4_K or Q5_K as bytes; s points to their 12 packed bytes.
 HWY_INLINE __m128i scales_and_minima(const uint8_t* s) {
   uint32_t a, b, c;
   std::memcpy(&a, s, 4);
@@ -186,7 +187,7 @@ struct Iq4Xs {
   }
 };
 
-// What the formats' add() fill where a row is decoded.
+// The receiver that stores the values of a row as fp32.
 struct Decoded {
   float* to;
   __m256 block_scales = _mm256_setzero_ps();

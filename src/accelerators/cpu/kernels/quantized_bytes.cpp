@@ -1,10 +1,11 @@
 // See quantized_bytes.h.
 //
-// A block's 32 bytes are a row of the unit's first operand where they lie: a tile is the same block of 16 rows of weights, loaded
-// with the distance of their rows as its stride. x has 16 bits, two bytes of which each is a column of the second operand; up to
-// eight rows of x fill one tile. Sums of a tile are exact integers, 256 times those of the upper bytes plus those of the lower
-// ones, and are converted and scaled while the unit computes those of the next block. 16 rows of weights pass all of k at once,
-// while the 16 rows after them are fetched into the second-level cache in the order in which they lie.
+// A block's 32 bytes are a row of the unit's first operand without being moved: a tile is the same block of 16 rows of
+// weights, loaded with the distance between rows as its stride. x is rounded to 16 bits, and its upper and its lower
+// bytes are separate columns of the second operand, so that up to eight rows of x fill one tile. A tile's sums are
+// exact integers: 256 times the sum of the upper bytes plus that of the lower ones. They are converted and scaled while
+// the unit computes the next block. 16 rows of weights are multiplied over all of k, while the next 16 rows are
+// prefetched into the second-level cache in the order of their addresses.
 #include "accelerators/cpu/kernels/quantized_bytes.h"
 
 #include <algorithm>
@@ -37,11 +38,11 @@
 #define ANYACCEL_CPU_KERNELS_QUANTIZED_BYTES_SIZES_
 namespace anyaccel::cpu {
 
-constexpr int64_t kBytesRows = 16;       // of weights, and columns of x, in a tile
+constexpr int64_t kBytesRows = 16;       // rows of weights, or columns of x, of a tile
 constexpr int64_t kBytesGroup = 32;      // values of a block
 constexpr int64_t kBytesBlock = 34;      // bytes of a block: its scale as a half, then the values
 constexpr int64_t kBytesTile = 8 * 64;   // bytes of a tile of x: four values of 16 columns in each of 8 rows
-constexpr int64_t kBytesSums = 16 * 16;  // of a tile
+constexpr int64_t kBytesSums = 16 * 16;  // results of a tile
 constexpr int64_t kNarrowRows = 8;       // most rows of x whose two bytes fit into one tile
 constexpr int64_t kRoundedAtOnce = 16;   // groups
 
@@ -55,8 +56,8 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 // ---- x ---------------------------------------------------------------------------------------------------------------
 
-// Rounds a group to upper and lower bytes and returns its scale. One with a NaN or an infinity gets a NaN as its scale, which
-// every sum with it then is.
+// Rounds a group to 256 * upper + lower and returns its scale. A group with a NaN or an infinity gets a NaN as its
+// scale, so that every sum with it becomes NaN.
 HWY_INLINE float round_to_bytes(const float* x, int8_t* upper, int8_t* lower) {
   constexpr float kSteps = 127.0F * 256;
 #if HWY_TARGET == HWY_AVX3
@@ -92,7 +93,7 @@ HWY_INLINE float round_to_bytes(const float* x, int8_t* upper, int8_t* lower) {
   return scale;
 }
 
-// to[j][c] = word j of column c, for 16 columns of 8 words.
+// to[j][c] = word j (four bytes) of column c, for 16 columns of 8 words.
 HWY_INLINE void transpose_columns(const int8_t* from, int8_t* to) {
 #if HWY_TARGET == HWY_AVX3
   for (int64_t j = 0; j < 8; j += 4) {
@@ -107,7 +108,7 @@ HWY_INLINE void transpose_columns(const int8_t* from, int8_t* to) {
     }
     const __m512i a = _mm512_unpacklo_epi32(four[0], four[1]), b = _mm512_unpacklo_epi32(four[2], four[3]);
     const __m512i c = _mm512_unpackhi_epi32(four[0], four[1]), d = _mm512_unpackhi_epi32(four[2], four[3]);
-    // Each 128 bits hold four columns: 0 to 3, 4 to 7 and so on.
+    // The 128-bit parts hold columns 0 to 3, 4 to 7 and so on.
     _mm512_storeu_si512(to + 64 * j, _mm512_unpacklo_epi64(a, b));
     _mm512_storeu_si512(to + 64 * (j + 1), _mm512_unpackhi_epi64(a, b));
     _mm512_storeu_si512(to + 64 * (j + 2), _mm512_unpacklo_epi64(c, d));
@@ -150,7 +151,7 @@ void pack_bytes(const BytesPlan& plan, int64_t begin, int64_t end) {
 
 // ---- products --------------------------------------------------------------------------------------------------------
 
-// The sums of 16 rows of weights with the rows of x: [row of weights][row of x], of 8 or, if kWide, 16 rows of x.
+// The results of 16 rows of weights with 8 rows of x, or 16 if kWide: [row of weights][row of x].
 template <bool kWide>
 struct RowSums {
   static constexpr int64_t kStride = kWide ? kBytesRows : kNarrowRows;
@@ -170,7 +171,8 @@ struct RowSums {
     return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_load_si256(reinterpret_cast<const __m256i*>(first))),
                               _mm256_load_si256(reinterpret_cast<const __m256i*>(second)), 1);
   }
-  // Adds the sums of a tile of weights whose first block is `w`: one tile of upper and lower columns, or two.
+  // Adds the scaled sums of one block of the 16 rows of weights, which is at `w` in the first row. `sums` is a tile
+  // with columns for upper and lower bytes or, if kWide, a tile for each.
   HWY_INLINE void add(const int32_t* sums, const uint8_t* w, const float* x_scales) {
     const __m512i words = _mm512_i32gather_epi32(row_offsets, w, 1);
     const __m512 of_w = _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words));
@@ -223,7 +225,7 @@ struct RowSums {
 #endif
 };
 
-// The sums of one block of 16 rows of weights with all columns of x: tile 0, or tiles 0 and 1.
+// Stores the integer sums of one block of 16 rows of weights with all columns of x: one tile, or two if kWide.
 template <class U, bool kWide>
 HWY_INLINE void multiply_block(const uint8_t* w, int64_t w_stride, const int8_t* x, int32_t* sums) {
   U::template zero<0>();
@@ -239,7 +241,8 @@ HWY_INLINE void multiply_block(const uint8_t* w, int64_t w_stride, const int8_t*
   if constexpr (kWide) U::template store<1>(sums + kBytesSums, amx::kMostRowBytes);
 }
 
-// to[m * stride + r] = row r of 16 rows of weights times row m of x. Fetches as many bytes from `ahead` on, unless that is null.
+// to[m * stride + r] = row r of 16 rows of weights times row m of x. Prefetches as many bytes as 16 rows have, from
+// `ahead` on, unless that is null.
 template <class U, bool kWide>
 void multiply_16_rows(const BytesPlan& plan, const uint8_t* w, const uint8_t* ahead, float* to, int64_t stride) {
   const Matmul& args = plan.product->args;
@@ -264,7 +267,8 @@ void multiply_16_rows(const BytesPlan& plan, const uint8_t* w, const uint8_t* ah
   total.store(args.m, to, stride);
 }
 
-// Columns [begin, begin + n) of the result; then this thread takes those from `next` on, or nothing more if that is negative.
+// Computes columns [begin, begin + n) of the result. This thread's next columns begin at `next`, which is negative if
+// there are none.
 template <class U>
 void multiply_bytes_span_for(const BytesPlan& plan, int64_t begin, int64_t n, int64_t next) {
   const QuantizedProduct& product = *plan.product;
@@ -274,7 +278,7 @@ void multiply_bytes_span_for(const BytesPlan& plan, int64_t begin, int64_t n, in
   shapes[4].row_bytes = kBytesGroup;
   shapes[6].rows = kBytesGroup / 4;
   U::set_shapes(shapes);
-  // The last 16 rows of weights may begin before `begin`: there is room for their results.
+  // The last 16 rows of weights may begin before `begin`, so there is room for results in front.
   const int64_t stride = kBytesRows + (n + kBytesRows - 1) / kBytesRows * kBytesRows;
   float* products = scratch<float>(Scratch::Tile, static_cast<size_t>(args.m * stride)) + kBytesRows;
   for (int64_t column = 0; column < n; column += kBytesRows) {

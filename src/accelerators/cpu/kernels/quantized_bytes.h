@@ -7,8 +7,8 @@
 
 namespace anyaccel::cpu {
 
-// Returns true if the unit should compute the product: it is there, x may be rounded, and two to sixteen rows of it meet at least
-// 16 rows of weights. More rows are quantized_unit.h's.
+// Returns true if the unit should compute the product: the processor has one, x may be rounded and has two to sixteen
+// rows, and there are at least 16 rows of weights. quantized_unit.h takes more rows of x.
 bool takes_bytes(const QuantizedProduct& product);
 // out = x * transpose(w) + bias + residual, with the bits of quantized_tiles.h, so that the order of a row's sums does not depend
 // on the number of rows. Uses the worker pool.
@@ -17,8 +17,9 @@ void multiply_bytes(const QuantizedProduct& product);
 // At most 16 rows of x, as the unit's second operands, and what a thread needs beside them.
 struct BytesPlan {
   const QuantizedProduct* product = nullptr;
-  // [k / 32][1 or 2 tiles][8][16 columns][4 bytes]. x = scale * (256 * upper + lower) with a sign in both bytes. Up to eight rows
-  // share a tile: the upper bytes of row m are its column m, the lower ones column 8 + m; of more rows the first tile has the upper.
+  // [k / 32][1 or 2 tiles][8][16 columns][4 bytes]: x = scale * (256 * upper + lower), both bytes signed. Up to eight
+  // rows share a tile, with the upper bytes of row m in column m and the lower ones in column 8 + m. For more rows, the
+  // first tile has the upper bytes.
   int8_t* columns = nullptr;
   // [k / 32][16]: the scales of the rows; those of up to eight are there twice.
   float* scales = nullptr;

@@ -1,12 +1,13 @@
-// Products with quantized weights, which are read in place.
+// The ops "quantized_linear" and "quantized_linear_by_row": products with quantized weights, which are read in place.
 //
-// With AVX2, or AVX-512 and VNNI, most products are those of quantized_row.cpp (one row of x) and quantized_tiles.cpp (several). The
-// others are here.
+// With AVX2, or AVX-512 with VNNI, quantized_row.cpp multiplies most single rows of x and quantized_tiles.cpp most
+// others; with AMX, quantized_unit.cpp and quantized_bytes.cpp come before them. The remaining products are here.
 //
-// Few rows of x: threads take rows of the weights from a common counter. Where x may be rounded, each of its groups of 32
-// values becomes 8-bit integers and the blocks are multiplied as integers, with one multiply-add in fp32 for a group;
-// otherwise, and for formats without such a kernel, a row of weights is decoded into the first-level cache and multiplied in
-// fp32. Many rows of x: the weights are decoded a panel at a time, and the products of ordinary weights multiply that.
+// Few rows of x: threads take rows of the weights from a shared counter. Where x may be rounded, each of its groups of
+// 32 values becomes 8-bit integers (16-bit ones for Q8_0) and the blocks are multiplied as integers, with one
+// multiply-add in fp32 for a group. Otherwise, and for formats without such a kernel, a row of weights is decoded into
+// the first-level cache and multiplied in fp32. Many rows of x: the weights are decoded a panel at a time, and the
+// matmul of ordinary weights multiplies the panel.
 #include "accelerators/cpu/kernels/quantized_linear.h"
 
 #include <algorithm>
@@ -110,7 +111,7 @@ bool takes_rounded([[maybe_unused]] uint32_t format) {
 
 // ---- around the products ---------------------------------------------------------------------------------------------
 
-// Reads x, and rounds it if `rounded`; in scratch of this thread.
+// Reads x, and rounds it if `rounded`, into scratch memory of this thread.
 QuantizedInput read_input(const QuantizedProduct& product, bool rounded) {
   const Matmul& args = product.args;
   const int64_t k = args.k, groups = k / kGroup;
@@ -188,7 +189,7 @@ void multiply_span(const QuantizedProduct& product, const QuantizedInput& x, int
   for (int64_t m = 0; m < args.m; ++m) finish_row(args, args.parts[0], m, begin, n, products + m * n, nullptr);
 }
 
-// Rows [begin, begin + count) of the weights as fp32 or bf16, to a panel whose first row is `begin`.
+// Decodes rows [begin, begin + count) of the weights to fp32 or bf16 rows at `to`.
 void decode_panel(const QuantizedProduct& product, int64_t begin, int64_t count, DType dtype, void* to) {
   const int64_t k = product.args.k;
   auto* wide = scratch<float>(Scratch::Row3, static_cast<size_t>(k));
@@ -225,11 +226,11 @@ AA_CPU_EXPORT(round_rows);
 
 namespace {
 
-// Rows of x whose products are taken directly; more share the decoding of the weights. With 23 rows the direct products of
-// 1.1 billion weights took half the time (AVX-512 with VNNI, two cores).
+// Most rows of x that are multiplied without a panel. With 23 rows, products of 1.1 billion weights took half the time
+// of decoded panels (AVX-512 with VNNI, two cores).
 constexpr int64_t kMostDirectRows = 32;
-// Bytes of a decoded panel: for each thread, and at least in all. Each product reads all of x, so that with panels of 2 MiB
-// prompts of Q8_0 weights took 1.3 times as long (512 rows, 2,048 and 5,632 columns, two cores of a Zen 4).
+// Bytes of a decoded panel: for each thread, and at least in all. Each panel reads all of x again: with panels of 2
+// MiB, prompts with Q8_0 weights took 1.3 times as long (512 rows, 2,048 and 5,632 columns, two cores of a Zen 4).
 constexpr int64_t kPanelBytesOfThread = int64_t{1} << 20, kLeastPanelBytes = int64_t{16} << 20;
 
 // `in_one_order`: as in QuantizedInput.

@@ -1,4 +1,4 @@
-// The op "quantized_linear" as its kernel sees it.
+// The arguments of the op "quantized_linear", and what its kernels share.
 #pragma once
 
 #include <algorithm>
@@ -25,18 +25,18 @@ struct QuantizedInput {
   const float* scales = nullptr;    // [m][k / 32]: value = scale * rounded
   const float* sums = nullptr;      // [m][k / 32]: scale * sum of the group
   const int16_t* finer = nullptr;   // [m][k], for Q8_0 only: value = scale * finer / 256
-  // Sums of a row are taken in an order that does not depend on the number of rows.
+  // Whether the order in which a row is summed must not depend on the number of rows.
   bool in_one_order = false;
 };
 
 QuantizedProduct quantized_linear_args(const aa_op_call& call);
 
-// Selects the version of a function that multiplies bytes: without VNNI, AVX-512 takes that of AVX2.
+// Selects the version of a function that multiplies bytes. AVX-512 without VNNI takes the version of AVX2.
 #define AA_BYTES_DISPATCH(function) (*function##_versions[static_cast<int>(::anyaccel::cpu::set_for_bytes())])
 inline Isa set_for_bytes() { return isa() >= Isa::Avx512 && !cpu_features().avx512_vnni ? Isa::Avx2 : isa(); }
 
-// Returns how many rows of `row_bytes` a thread takes at once, of n: at most 256 KiB, but at least 8 rows, in about equal pieces,
-// as many for each thread, so that the last ones end together.
+// Returns how many of n rows of `row_bytes` a thread takes at once: about 256 KiB at most, but 8 rows at least. Pieces
+// are about equal, and their number is a multiple of the threads, so that the threads end together.
 inline int64_t rows_of_piece(int64_t n, int64_t row_bytes, int64_t threads) {
   const int64_t most = std::clamp<int64_t>((int64_t{256} << 10) / std::max<int64_t>(row_bytes, 1), 8, 1024);
   if (n * row_bytes <= int64_t{128} << 10) return std::max<int64_t>(n, 1);  // not worth waking another thread

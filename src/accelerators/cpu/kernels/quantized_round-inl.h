@@ -1,5 +1,5 @@
-// Rounds a group of 32 values of x to integers with AVX2, for products with quantized weights. Included after base/simd/highway.h, once
-// per instruction set.
+// Rounds a group of 32 values of x to integers with AVX2, for quantized_row.cpp and quantized_tiles.cpp. Included after
+// base/simd/highway.h, once per instruction set.
 #include <cstdint>
 #include <limits>
 
@@ -19,7 +19,7 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 struct RoundedValues {
   __m256i q[4];     // 32 words: value = scale * word
-  float scale;      // a NaN if a value is a NaN or an infinity; the words are zero then
+  float scale;      // NaN if a value is a NaN or an infinity; the words are zero then
   int32_t sums[2];  // of the words of each half of the group
 
   // The words of a half as 16 bits, in their order.

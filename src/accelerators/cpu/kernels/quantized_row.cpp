@@ -1,8 +1,8 @@
 // See quantized_row.h.
 //
-// Four parts of the weights are read side by side, as in gemv.cpp, and each step is taken for all four before the next, since the
-// processor looks only so far ahead for instructions that can go on. What is done for a block of each format:
-// quantized_row_avx2-inl.h and quantized_row_avx512-inl.h.
+// Four parts of the weights are read side by side, as in gemv.cpp. Each step of a kernel is taken for all four before
+// the next step, because the processor looks only so far ahead for independent instructions. quantized_row_avx2-inl.h
+// and quantized_row_avx512-inl.h have the kernel of each format.
 #include "accelerators/cpu/kernels/quantized_row.h"
 
 #include <algorithm>
@@ -32,11 +32,12 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
 
-// Bytes ahead of the loads, for the first and the second level cache.
+// Prefetch distances in bytes, for the first- and the second-level cache.
 constexpr int64_t kNearPrefetch = 1024, kFarPrefetch = 3072;
-// Returns whether the loops prefetch. A Zen 4's hardware prefetches streams that last for some time, and it then reads 2 to 5% more
-// than with instructions for it, which help where streams begin only; so does a Zen 3's. A Zen 5, which this includes, was not
-// measured, nor were Intel processors without AVX-512.
+// Returns whether the loops prefetch. On a Zen 3 and a Zen 4 they do not: the hardware prefetchers follow long streams,
+// and alone read them 2 to 5% faster than with prefetch instructions, which help only where a stream begins
+// (prefetch_starts()). A Zen 5, which counts as a Zen 4 here, was not measured, nor were Intel processors without
+// AVX-512.
 bool fetches_ahead() { return HWY_TARGET == HWY_AVX3 && !cpu_features().fast_bf16_dot; }
 template <int64_t kBytes>
 HWY_INLINE void prefetch_block(const uint8_t* b) {
@@ -108,7 +109,7 @@ bool has_row_kernels(uint32_t format, int64_t k) {
   return k % kBlock == 0 && find_row_kernels(format).multiply != nullptr;
 }
 
-// The row of x, in scratch of this thread.
+// Rounds the row of x into scratch memory of this thread.
 BlockRow round_one_row(const QuantizedProduct& product) {
   const int64_t k = product.args.k, blocks = k / kBlock;
   auto* wide = scratch<float>(Scratch::Row0, static_cast<size_t>(k));
@@ -128,16 +129,16 @@ void multiply_row_span(const QuantizedProduct& product, const void* x, int64_t b
   finish_row(product.args, product.args.parts[0], 0, begin, n, products, nullptr);
 }
 
-// The rows that a thread takes first, of n, when `threads` share them: four odd streams, three quarters of the rows in all. 0 where
-// the part would be no larger than a piece.
+// Returns how many of n rows each of `threads` takes first: four streams of an odd number of rows, three quarters of
+// the rows in all. Returns 0 where such a part would be no larger than a piece.
 int64_t rows_of_own_part(int64_t n, int64_t row_bytes, int64_t threads) {
   const int64_t of_stream = n * 3 / 4 / threads / 4;
   const int64_t rows = of_stream < 2 ? 0 : 4 * ((of_stream - 1) | 1);
   return rows * row_bytes < int64_t{64} << 10 ? 0 : rows;
 }
 
-// Each thread has one large part of the weights, since beginning elsewhere costs about a microsecond in which little is read; the
-// rest is shared in pieces, so that the threads end together.
+// Each thread begins with one large part of the weights, since starting elsewhere costs about a microsecond in which
+// little is read. The rest is shared in pieces, so that the threads end together.
 void multiply_row_alone_or_shared(const QuantizedProduct& product, bool alone) {
   const BlockRow x = round_one_row(product);
   const int64_t n = product.args.parts[0].n;

@@ -8,16 +8,16 @@
 
 namespace anyaccel::cpu {
 
-// A row of x for blocks of 256 values.
+// A row of x, rounded for the kernel of a format. What the arrays hold is the business of the format's put_factors().
 struct BlockRow {
   // [k], of Q8_0 [2 k]: the groups of 32 of a block in the order in which a kernel meets them.
   const int8_t* values = nullptr;
-  const float* first = nullptr;   // [k / 256][16]: what the kernel multiplies scales with
-  const float* second = nullptr;  // [k / 256][16]: what it adds for offsets of weights, or the bits of integers
+  const float* first = nullptr;   // [k / 256][16]: factors for the scales of the weights
+  const float* second = nullptr;  // [k / 256][16]: what corrects for offsets of the weights, as floats or as integers
 };
 
-// Returns true if the processor and the format have such products, for rows of k columns, a multiple of 256: Q4_0, Q8_0, Q4_K, Q5_K
-// and Q6_K.
+// Returns true if the processor and the format have such products for rows of k columns. k must be a multiple of 256,
+// and the format one of Q4_0, Q8_0, Q4_K, Q5_K and Q6_K.
 bool takes_one_row(uint32_t format, int64_t k);
 // out = x * transpose(w) + bias + residual for one row of x, rounded as AA_QUANTIZED_ROUNDED allows. Uses the worker pool.
 void multiply_one_row(const QuantizedProduct& product);

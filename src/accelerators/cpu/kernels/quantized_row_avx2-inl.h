@@ -1,9 +1,11 @@
-// Products of one row of x with quantized weights for AVX2: a struct for each format, for quantized_row.cpp. Included after
-// base/simd/highway.h, once per instruction set.
+// Products of one row of x with rows of quantized weights, for AVX2: a struct for each format, which quantized_row.cpp
+// instantiates. Included after base/simd/highway.h, once per instruction set.
 //
-// The number of vector instructions bounds these kernels. Products of bytes add up in 16 bits, with values of 4 or 5 bits those of a group of 32
-// until two numbers are left, so that one conversion and one multiply-add with a vector of scales are for eight groups. Q6_K and Q8_0
-// have larger values: there they are for two groups and for one. The arithmetic on the scales of a block's eight groups is one vector's.
+// The number of vector instructions bounds these kernels, so they convert to fp32 as late as possible. vpmaddubsw
+// multiplies unsigned weights with signed bytes of x and adds pairs of products in 16 bits, and horizontal additions
+// continue in 16 bits as long as nothing can overflow. With weights of 4 or 5 bits that leaves so few sums that eight
+// groups of 32 values share one conversion and one multiply-add with a vector of eight scales. The larger values of
+// Q6_K and Q8_0 allow that for two groups and for one. The scales of a block's eight groups are computed in one vector.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -34,14 +36,17 @@ HWY_INLINE __m256i high_nibbles(__m256i v) { return low_nibbles(_mm256_srli_epi1
 HWY_INLINE __m256i in_both_halves(int w0, int w1, int w2, int w3) {
   return _mm256_broadcastsi128_si256(_mm_setr_epi32(w0, w1, w2, w3));
 }
-// Sixteen sums of two products of bytes each, in 16 bits; `u` without a sign.
+// Sixteen 16-bit sums of two products of bytes each: `u` is unsigned, `x` signed. Callers keep `u` small enough not to
+// saturate.
 HWY_INLINE __m256i pairs_of(__m256i u, __m256i x) { return _mm256_maddubs_epi16(u, x); }
+// Adds neighbouring 16-bit lanes to eight sums of 32 bits.
 HWY_INLINE __m256i widened(__m256i pairs) { return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)); }
 HWY_INLINE __m256 add_scaled(__m256 total, __m256i sums, const float* scale) {
   return _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), _mm256_broadcast_ss(scale), total);
 }
-// Sums in 16 bits of what lies in halves of 128 bits: the first and last four numbers of a and of b become four of each, the first and last
-// two of every four of a and b two.
+// Horizontal additions of 16-bit lanes within each half (128 bits) of two vectors. Of halves a0 .. a7 and b0 .. b7:
+//   add_fours: a0+a4 a1+a5 a2+a6 a3+a7  b0+b4 b1+b5 b2+b6 b3+b7
+//   add_twos:  a0+a2 a1+a3 a4+a6 a5+a7  b0+b2 b1+b3 b4+b6 b5+b7
 HWY_INLINE __m256i add_fours(__m256i a, __m256i b) {
   return _mm256_add_epi16(_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b));
 }
@@ -51,20 +56,28 @@ HWY_INLINE __m256i add_twos(__m256i a, __m256i b) {
                           _mm256_castps_si256(_mm256_shuffle_ps(front, back, 0xdd)));
 }
 
+// The structs of the formats have the same members:
+//   kBytes       Bytes of 256 weights: one block of a K format, or eight blocks of 32 values.
+//   kFine        Whether x is rounded to 16 bits instead of 8.
+//   place()      Where a quarter of a group of x (eight values) goes among the block's 256 bytes, unless kFine.
+//   put_factors  Fills a block's 16 floats of BlockRow::first and ::second from a group's scale and the sums of its halves.
+//   add          For each stream s, adds the products of the weights at b[s] with block number `block` of x to total[s].
 template <bool kFifth>
 struct RowQ4OrQ5K {
   static constexpr int64_t kBytes = kFifth ? 176 : 144;
   static constexpr bool kFine = false;
-  static constexpr int64_t kNibbles = kFifth ? 48 : 16;  // the byte at which they begin
+  static constexpr int64_t kNibbles = kFifth ? 48 : 16;  // byte offset of the nibbles in a block
   static int place(int group, int quarter) { return group * 32 + quarter * 8; }
   static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
     first[group] = scale;
     second[group] = -scale * static_cast<float>(sums[0] + sums[1]);
   }
 
-  // The 8 scales and then the 8 minima, 6 bits each, of a block in each half, as bytes.
+  // Unpacks the scales and minima (6 bits each) of two blocks, whose first 16 bytes are the halves of `heads`. Each
+  // half of the result has a block's 8 scales, then its 8 minima, as bytes.
   static HWY_INLINE __m256i unpack_scales(__m256i heads) {
-    // Of each head, the words 1 to 3 after d and dmin.
+    // Words 1 to 3 of a head (word 0 is d and dmin) hold the packed bits. The low bits of the four words of the result
+    // are those of words 1, 3, 2 and 3 >> 4; the upper two bits of words 1 and 3 of the result come from words 1 and 2.
     const __m256i low = _mm256_srlv_epi32(_mm256_shuffle_epi32(heads, 0b11101101), in_both_halves(0, 0, 0, 4));
     const __m256i high = _mm256_srli_epi32(_mm256_shuffle_epi32(heads, 0b10000100), 2);
     const __m256i of_low = in_both_halves(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f);
@@ -72,7 +85,7 @@ struct RowQ4OrQ5K {
     return _mm256_or_si256(_mm256_and_si256(low, of_low), _mm256_and_si256(high, of_high));
   }
   static HWY_INLINE __m256 floats_of(__m128i bytes) { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes)); }
-  // The fifth bits of a group.
+  // The fifth bits of a group, as 16 or 0 in each of 32 bytes.
   static HWY_INLINE __m256i fifth_bits(const uint8_t* block, int group) {
     const __m256i bits = load_bytes(block + 16);
     const __m256i shifted = group <= 4 ? _mm256_slli_epi16(bits, 4 - group) : _mm256_srli_epi16(bits, group - 4);
@@ -96,8 +109,8 @@ struct RowQ4OrQ5K {
         total[s + i] = _mm256_fmadd_ps(minima, minus_sums, total[s + i]);
       }
     }
-    // Sums of 16 bits are of no more than four products of pairs, 4 * 2 * 31 * 127.
-    __m256i sums[2][kStreams];  // of groups 0 to 3 and 4 to 7, each in two numbers in both halves
+    // A 16-bit sum adds at most four pairs of products: 4 * 2 * 31 * 127 = 31,496 fits.
+    __m256i sums[2][kStreams];  // groups 0 to 3, and 4 to 7: two sums of each group in either half
     AA_UNROLL for (int side = 0; side < 2; ++side) {
       const int8_t* at = x.values + kBlock * block + 128 * side;
       const __m256i x0 = load_bytes(at), x1 = load_bytes(at + 32), x2 = load_bytes(at + 64), x3 = load_bytes(at + 96);
@@ -113,7 +126,8 @@ struct RowQ4OrQ5K {
     }
   }
 
-  // Sums of two groups that lie in the lower and upper halves of the same bytes.
+  // Products of groups `group` and `group` + 1, the low and the high nibbles of the same 32 bytes, with x0 and x1: each
+  // half has four 16-bit sums of the first group, then four of the second.
   static HWY_INLINE __m256i two_groups(const uint8_t* block, int group, __m256i x0, __m256i x1) {
     const __m256i both = load_bytes(block + kNibbles + 16 * group);
     __m256i low = low_nibbles(both), high = high_nibbles(both);
@@ -125,11 +139,13 @@ struct RowQ4OrQ5K {
   }
 };
 
-// Eight blocks of 32 values are taken as one. The sums of each add up in 16 bits, so that only eight are converted and scaled.
+// Eight blocks of 32 values are processed together, like one block of 256. The products of each add up to two 16-bit
+// sums and then to one of 32 bits, so that a single vector of eight sums is converted and scaled.
 struct RowQ4_0 {
   static constexpr int64_t kBytes = 8 * 18;
   static constexpr bool kFine = false;
-  // The first halves of a group and of the fourth after it, then the second ones.
+  // 64 bytes for groups g and g + 4: the first 16 values of both, then the last 16 of both, in the order of
+  // two_blocks().
   static int place(int group, int quarter) {
     return group % 4 * 64 + quarter / 2 * 32 + group / 4 * 16 + quarter % 2 * 8;
   }
@@ -138,8 +154,9 @@ struct RowQ4_0 {
     second[group] = -8 * scale * static_cast<float>(sums[0] + sums[1]);
   }
 
-  // The scales of eight blocks. Of 32 bytes, the first half has that of an even block in the lower half of a word, and the second half that of the
-  // next block in the upper half of a word; both words are at the same place, another one for each pair of blocks.
+  // The scales of eight blocks as floats. The 32 bytes from b + 32 i hold two of them: word i of the first half has the
+  // scale of block 2 i in its lower 16 bits, and word i of the second half that of block 2 i + 1 in its upper 16 bits.
+  // Three blends collect them all.
   static HWY_INLINE __m256 scales_of(const uint8_t* b) {
     __m256i words = _mm256_blend_epi32(load_bytes(b), load_bytes(b + 32), 0b00100010);
     words = _mm256_blend_epi32(words, load_bytes(b + 64), 0b01000100);
@@ -151,7 +168,7 @@ struct RowQ4_0 {
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
     const __m256 factors = _mm256_loadu_ps(x.first + 16 * block), minus_sums = _mm256_loadu_ps(x.second + 16 * block);
-    __m256i sums[2][kStreams];  // of the blocks 0, 1, and 4, 5; and of 2, 3, and 6, 7
+    __m256i sums[2][kStreams];  // in the halves: blocks 0, 1 and blocks 4, 5; then 2, 3 and 6, 7
     AA_UNROLL for (int side = 0; side < 2; ++side) {
       const int8_t* at = x.values + kBlock * block + 128 * side;
       const __m256i x0 = load_bytes(at), x1 = load_bytes(at + 32), x2 = load_bytes(at + 64), x3 = load_bytes(at + 96);
@@ -160,20 +177,21 @@ struct RowQ4_0 {
       }
     }
     AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      // No more than 8 times 2 * 15 * 127 in 16 bits.
+      // A 16-bit sum is at most 8 * 2 * 15 * 127 = 30,480.
       const __m256 all = _mm256_cvtepi32_ps(widened(add_twos(sums[0][s], sums[1][s])));
       total[s] = _mm256_fmadd_ps(scales_of(b[s]), _mm256_fmadd_ps(all, factors, minus_sums), total[s]);
     }
   }
 
-  // Sums of a block and of the fourth one after it, each in a half.
+  // Products of the block at b (lower half) and of the fourth one after it (upper half): eight 16-bit sums of each.
   static HWY_INLINE __m256i two_blocks(const uint8_t* b, __m256i x0, __m256i x1) {
     const __m256i two = _mm256_inserti128_si256(_mm256_castsi128_si256(load_half(b + 2)), load_half(b + 4 * 18 + 2), 1);
     return _mm256_add_epi16(pairs_of(low_nibbles(two), x0), pairs_of(high_nibbles(two), x1));
   }
 };
 
-// The same for Q8_0. x has 16 bits, since rounding it to 8 would be most of the error.
+// Eight blocks of Q8_0 at a time. x is rounded to 16 bits: with weights of 8 bits, rounding it to 8 would cause most of
+// the error.
 struct RowQ8_0 {
   static constexpr int64_t kBytes = 8 * 34;
   static constexpr bool kFine = true;
@@ -182,8 +200,8 @@ struct RowQ8_0 {
     first[group] = scale;
   }
 
-  // The scales of eight blocks. Sixteen bytes that begin early enough have a scale in its own place, so that each but the first takes one
-  // instruction, which reads and blends.
+  // The scales of eight blocks as floats. The 16 bytes from b + 32 n have the scale of block n in 16-bit lane n, where
+  // it belongs, so that each scale after the first takes one blend with a memory operand.
   template <int... kBefore>
   static HWY_INLINE __m256 scales_of(const uint8_t* b, std::integer_sequence<int, kBefore...> /*the first seven*/) {
     __m128i all = load_half(b);
@@ -216,7 +234,7 @@ struct RowQ6K {
   static constexpr bool kFine = false;
   static int place(int group, int quarter) { return group * 32 + quarter * 8; }
   static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
-    for (int half = 0; half < 2; ++half) {  // scales of the weights are of 16 values
+    for (int half = 0; half < 2; ++half) {  // each scale of the weights covers 16 values
       first[2 * group + half] = scale;
       second[2 * group + half] = -32 * scale * static_cast<float>(sums[half]);
     }
@@ -225,7 +243,7 @@ struct RowQ6K {
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
     const float *first = x.first + 16 * block, *second = x.second + 16 * block;
-    __m256i scales[kStreams];  // of 16 bits: those of even sixteens in the first half, those of odd ones in the second
+    __m256i scales[kStreams];  // 16-bit lanes: even runs of 16 values in the lower half, odd ones in the upper
     __m256 sums[kStreams];
     const __m256i to_upper_bytes = _mm256_setr_epi8(-1, 0, -1, 2, -1, 4, -1, 6, -1, 8, -1, 10, -1, 12, -1, 14,  //
                                                     -1, 1, -1, 3, -1, 5, -1, 7, -1, 9, -1, 11, -1, 13, -1, 15);
@@ -243,14 +261,14 @@ struct RowQ6K {
       AA_UNROLL for (int s = 0; s < kStreams; ++s) {
         const __m256i nibbles0 = load_bytes(b[s] + 64 * side), nibbles1 = load_bytes(b[s] + 64 * side + 32);
         const __m256i bits = load_bytes(b[s] + 128 + 32 * side);
-        // Two products of 16 bits, 2 * 2 * 63 * 127, are no more than 32,004.
+        // A 16-bit sum adds two pairs of products: 2 * 2 * 63 * 127 = 32,004 fits.
         const __m256i front =
             add_fours(pairs_of(with_upper_bits(low_nibbles(nibbles0), _mm256_slli_epi16(bits, 4)), x0),
                       pairs_of(with_upper_bits(low_nibbles(nibbles1), _mm256_slli_epi16(bits, 2)), x1));
         const __m256i back =
             add_fours(pairs_of(with_upper_bits(high_nibbles(nibbles0), bits), x2),
                       pairs_of(with_upper_bits(high_nibbles(nibbles1), _mm256_srli_epi16(bits, 2)), x3));
-        // They are multiplied with their integer scales where they are widened.
+        // vpmaddwd applies the integer scales while it widens the sums.
         sums[s] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_madd_epi16(front, four_each(scales[s], 4 * side))),
                                   of_front, sums[s]);
         sums[s] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_madd_epi16(back, four_each(scales[s], 4 * side + 2))),
@@ -267,11 +285,11 @@ struct RowQ6K {
   static HWY_INLINE __m256 four_floats_twice(const float* four) {
     return _mm256_broadcast_ps(reinterpret_cast<const __m128*>(four));
   }
-  // The bits 4 and 5 of each byte are those of `bits`.
+  // Sets bits 4 and 5 of each byte of `low` to those of `bits`; they must be clear.
   static HWY_INLINE __m256i with_upper_bits(__m256i low, __m256i bits) {
     return _mm256_or_si256(low, _mm256_and_si256(bits, _mm256_set1_epi8(0x30)));
   }
-  // In each half, the words `group` and `group` + 1, four times each.
+  // In each half, the 16-bit lanes `group` and `group` + 1, four times each.
   static HWY_INLINE __m256i four_each(__m256i scales, int group) {
     const auto word = [](int number) { return static_cast<int16_t>((2 * number + 1) << 8 | 2 * number); };
     const int16_t a = word(group), b = word(group + 1);
@@ -279,8 +297,9 @@ struct RowQ6K {
   }
 };
 
-// Rounds x to 8 bits, or 16 for `kFine` ones, in groups of 32 values. One with a NaN or an infinity gets a NaN as its scale, which every
-// sum with it then is.
+// Rounds k values of x to integers of 8 bits, or of 16 if Format::kFine, with a scale for each group of 32, into the
+// arrays of a BlockRow. A group with a NaN or an infinity gets a NaN as its scale, so that every sum with it becomes
+// NaN.
 template <class Format>
 void round_row_for(const float* x, int64_t k, int8_t* values, float* first, float* second) {
   for (int64_t block = 0; block < k / kBlock; ++block, first += 16, second += 16) {

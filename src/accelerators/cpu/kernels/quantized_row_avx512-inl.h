@@ -1,10 +1,12 @@
-// Products of one row of x with quantized weights for AVX-512 and VNNI: a struct for each format, for quantized_row.cpp. Included
-// after base/simd/highway.h, once per instruction set.
+// Products of one row of x with rows of quantized weights, for AVX-512 with VNNI: a struct for each format, which
+// quantized_row.cpp instantiates. Their members are those of quantized_row_avx2-inl.h. Included after
+// base/simd/highway.h, once per instruction set.
 //
-// Vectors of 64 bytes hold values of several blocks where that is cheap, so that products of a block add up before they are converted
-// and scaled, and the arithmetic on scales and minima is one vector's. With weights in the cache, the number of vector instructions
-// bounds these kernels (a Zen 4 executes about 1.5 of 64 bytes in a cycle when they are of several kinds), and that of loads: one of 64
-// bytes that crosses a line takes 1.5 cycles.
+// Where rearranging is cheap, a 64-byte vector holds values of several groups of 32, so that a group's products add up
+// as integers before they are converted and scaled, and the scales and minima of a block are computed in one vector.
+// With weights in the cache, two things bound these kernels: the number of vector instructions (a Zen 4 executes about
+// 1.5 of 64 bytes in a cycle when they are of several kinds) and the number of loads, since a 64-byte load that crosses
+// a cache line takes 1.5 cycles.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -27,18 +29,18 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 constexpr int64_t kBlock = 256;
 
-// Adds the sums of four products of bytes each, `u` without a sign.
+// Adds four products of bytes to each 32-bit lane of `sums`: `u` is unsigned, `x` signed.
 HWY_INLINE __m512i add_dots(__m512i sums, __m512i u, __m512i x) {
   // Written out because functions of this instruction set are compiled without VNNI, which not every such processor has.
   asm("vpdpbusd %[x], %[u], %[sums]" : [sums] "+v"(sums) : [u] "v"(u), [x] "v"(x));  // NOLINT(hicpp-no-assembler)
   return sums;
 }
-// Adds them, as numbers, times the scale that is number `kScale` of each 128 bits.
+// total += float(sums) * scale. Each 128 bits have one scale: lane kScale of the same 128 bits of `scales`.
 template <int kScale>
 HWY_INLINE __m512 add_scaled(__m512 total, __m512i sums, __m512 scales) {
   return _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums), _mm512_permute_ps(scales, 0x55 * kScale), total);
 }
-// The values of a block of x, which all streams have in common.
+// A block of x in registers, which all streams share.
 struct BlockValues {
   __m512i v[4];
   explicit HWY_INLINE BlockValues(const int8_t* x) {
@@ -46,44 +48,49 @@ struct BlockValues {
   }
 };
 HWY_INLINE __m512i load64(const uint8_t* p) { return _mm512_loadu_si512(p); }
-// The same, to a register: the compiler repeats other loads as operands, and one that crosses a line takes 1.5 cycles.
+// The same, but forced into a register: the compiler would repeat the load as a memory operand of each use, and a load
+// that crosses a cache line takes 1.5 cycles.
 HWY_INLINE __m512i load64_once(const uint8_t* p) {
   __m512i v = load64(p);
   asm("" : "+v"(v));  // NOLINT(hicpp-no-assembler)
   return v;
 }
+// The 32 bytes at p in both halves.
 HWY_INLINE __m512i two_halves(const uint8_t* p) {
   return _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
 HWY_INLINE __m512i low_nibbles(__m512i v) { return _mm512_and_si512(v, _mm512_set1_epi8(15)); }
 HWY_INLINE __m512i high_nibbles(__m512i v) { return low_nibbles(_mm512_srli_epi16(v, 4)); }
-// Four times each of the numbers first to first + 3.
+// Permutation indices: each of first to first + 3 four times.
 HWY_INLINE __m512i four_times(int first) {
   return _mm512_add_epi32(_mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3), _mm512_set1_epi32(first));
 }
-// Twice each of the numbers 0 to 7.
+// Permutation indices: each of 0 to 7 twice.
 HWY_INLINE __m512i twice_each() { return _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7); }
 template <bool kFifth>
 struct RowQ4OrQ5K {
   static constexpr int64_t kBytes = kFifth ? 176 : 144;
   static constexpr bool kFine = false;
-  static constexpr int64_t kNibbles = kFifth ? 48 : 16;  // the byte at which they begin
-  // The even groups, which are low nibbles, then the odd ones: of four groups the first halves, then the second ones.
+  static constexpr int64_t kNibbles = kFifth ? 48 : 16;  // byte offset of the nibbles in a block
+  // The even groups (low nibbles), then the odd ones (high nibbles); of the four groups of each, the first 16 values,
+  // then the last 16.
   static int place(int group, int quarter) {
     return group % 2 * 128 + quarter / 2 * 64 + group / 2 * 16 + quarter % 2 * 8;
   }
-  // In each 128 bits: the scales of two groups, then their minima.
+  // Each 128 bits of `first` are for two groups: what multiplies their two scales, then what multiplies their two
+  // minima.
   static void put_factors(float* first, float* /*second*/, int group, float scale, const int32_t* sums) {
     float* at = first + group / 2 * 4 + group % 2;
-    at[0] = group % 2 == 1 && !kFifth ? scale / 16 : scale;  // high nibbles of Q4_K stay where they are
+    at[0] = group % 2 == 1 && !kFifth ? scale / 16 : scale;  // Q4_K's high nibbles are not shifted down
     at[2] = -scale * static_cast<float>(sums[0] + sums[1]);
   }
 
-  // The 8 scales and 8 minima of so many blocks, 6 bits each, as bytes, in the order of put_factors. Returns d and dmin of each.
+  // Unpacks the 8 scales and 8 minima (6 bits each) of kStreams blocks, one or four, to 16 bytes each in the order of
+  // put_factors(). Returns d and dmin of each block.
   template <int kStreams>
   static HWY_INLINE __m256 unpack_scales(const uint8_t* const* b, uint8_t* to) {
     const auto head = [&](int s) HWY_ATTR { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(b[s])); };
-    __m512i words = _mm512_zextsi128_si512(head(0));  // of each: d and dmin, then the 12 bytes
+    __m512i words = _mm512_zextsi128_si512(head(0));  // of each block: d and dmin, then the 12 packed bytes
     if constexpr (kStreams == 4) {
       const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(head(0)), head(1), 1);
       const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(head(2)), head(3), 1);
@@ -102,7 +109,8 @@ struct RowQ4OrQ5K {
     return _mm256_cvtph_ps(_mm512_castsi512_si128(_mm512_permutexvar_epi32(firsts, words)));
   }
 
-  // The fifth bits of the groups first, first + 2, first + 4 and first + 6, of which `values` has the halves number `half`.
+  // Adds fifth bits to `values`, which are half number `half` of each of the groups first, first + 2, first + 4 and
+  // first + 6.
   static HWY_INLINE __m512i with_fifth_bits(__m512i values, const uint8_t* block, int first, int half) {
     const __m512i bits =
         _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 16 + 16 * half)));
@@ -122,7 +130,7 @@ struct RowQ4OrQ5K {
     const BlockValues values(x.values + kBlock * block);
     __m512 scales[kStreams];
     __m512i first[kStreams], second[kStreams],
-        sums[kStreams];  // of four groups each: the first halves, the second ones
+        sums[kStreams];  // first, second: the first and the last 16 nibble bytes of four pairs of groups
     AA_UNROLL for (int s = 0; s < kStreams; ++s) {
       const __m512i of_stream = _mm512_broadcast_i32x4(_mm_setr_epi32(2 * s, 2 * s, 2 * s + 1, 2 * s + 1));
       const __m128i of_row = _mm_load_si128(reinterpret_cast<const __m128i*>(bytes + 16 * s));
@@ -153,8 +161,8 @@ struct RowQ4OrQ5K {
   }
 };
 
-// Eight blocks of 32 values are taken as one. A vector holds eight bytes of each, so that all of their products add up in two lanes
-// for a block before they are converted and scaled.
+// Eight blocks of 32 values are processed together, like one block of 256. A vector holds eight bytes of each block, so
+// that all products of a block add up in two lanes before they are converted and scaled.
 struct RowQ4_0 {
   static constexpr int64_t kBytes = 8 * 18;
   static constexpr bool kFine = false;
@@ -163,7 +171,8 @@ struct RowQ4_0 {
   static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
     first[group] = scale;
     first[group + 8] = 0;
-    // Where the sums begin: they are 16 times as large while they are those of high nibbles.
+    // The initial values of the two lanes of a group's sums, which subtract 8 from each weight. They count 16 times
+    // because the high nibbles, which are added first, are not shifted down; the sums are shifted afterwards.
     const int32_t starts[2] = {-8 * 16 * (sums[0] + sums[1]), 0};
     std::memcpy(second + 2 * group, starts, sizeof starts);
   }
@@ -173,8 +182,8 @@ struct RowQ4_0 {
     const __m256 factors = _mm256_loadu_ps(x.first + 16 * block);  // scales of x
     const __m512i starts = _mm512_loadu_si512(x.second + 16 * block);
     const BlockValues values(x.values + kBlock * block);
-    // Every ninth half is a scale; the eight after it are 32 values. The first source has the halves of four blocks from the first
-    // one or the fifth one on, the second source those of the other four.
+    // A block is nine 16-bit words: a scale and eight words of nibbles. Indices below 32 select words of the first
+    // source, which begins at block 0, the others words of the second source, which begins at block 4.
     const __m512i each_ninth = _mm512_zextsi128_si512(_mm_setr_epi16(0, 9, 18, 27, 32, 41, 50, 59));
     alignas(64) int16_t places[32];
     AA_UNROLL for (int i = 0; i < 32; ++i) places[i] = static_cast<int16_t>(i / 16 * 32 + i / 4 % 4 * 9 + 1 + i % 4);
@@ -208,12 +217,14 @@ struct RowQ4_0 {
   }
 };
 
-// The same for Q8_0, with 16 values of four blocks in a vector. x has 16 bits, since rounding it to 8 would be most of the error: the
-// high bytes of a block's values, then the low ones.
+// Eight blocks of Q8_0 at a time, with 16 values of each of four blocks in a vector. x is rounded to 16 bits, since
+// rounding it to 8 would cause most of the error: the upper bytes of a block's 256 values come first, then the lower
+// ones.
 struct RowQ8_0 {
   static constexpr int64_t kBytes = 8 * 34;
   static constexpr bool kFine = true;
-  // Of four groups the first halves, then the second ones, but those of the second group the other way round.
+  // Of each four groups the first 16 values, then the last 16; the halves of the second group change places, as the
+  // permutations of add() deliver them.
   static int place(int group, int quarter) {
     const int vector = group % 4 == 1 ? 1 - quarter / 2 : quarter / 2;
     return group / 4 * 128 + vector * 64 + group % 4 * 16 + quarter % 2 * 8;
@@ -224,7 +235,7 @@ struct RowQ8_0 {
     first[group + 8] = second[group + 8] = 0;
   }
 
-  // Eight neighbouring halves from each of these.
+  // Permutation indices of 16-bit words: eight consecutive ones from each of a, b, c and d.
   static HWY_INLINE __m512i eights(int a, int b, int c, int d) {
     const int from[4] = {a, b, c, d};
     alignas(64) int16_t places[32];
@@ -235,10 +246,10 @@ struct RowQ8_0 {
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
     const __m256 factors = _mm256_loadu_ps(x.first + 16 * block);   // scales of x
-    const __m256 offsets = _mm256_loadu_ps(x.second + 16 * block);  // -128 * sums of its groups
+    const __m256 offsets = _mm256_loadu_ps(x.second + 16 * block);  // -128 * scale * sum of each group
     const BlockValues upper(x.values + 2 * kBlock * block), lower(x.values + 2 * kBlock * block + kBlock);
-    // Four blocks have 68 halves, of which every seventeenth is a scale: three loads hold the halves 0 to 31, 32 to 63 and 36 to
-    // 67. The first with the second has 16 values of each block, the first with the third the others.
+    // Four blocks are 68 words of 16 bits, every seventeenth of which is a scale. Three loads hold the words 0 to 31,
+    // 32 to 63 and 36 to 67: the first and second have 16 values of each block, the first and third the other 16.
     const __m512i scales_of_four = _mm512_zextsi128_si512(_mm_setr_epi16(0, 17, 34, 51, 0, 17, 34, 51));
     const __m512i of_second = eights(1, 26, 35, 52), of_third = eights(9, 18, 43 - 4, 60 - 4);
     const __m512i sign = _mm512_set1_epi8(static_cast<char>(0x80));
@@ -251,7 +262,7 @@ struct RowQ8_0 {
         const __m512i front = load64_once(four), middle = load64_once(four + 64);
         const __m128i halves = _mm512_castsi512_si128(_mm512_permutex2var_epi16(front, scales_of_four, middle));
         d[s] = half == 0 ? halves : _mm_unpacklo_epi64(d[s], halves);
-        // Plus 128
+        // Flipping the sign bit adds 128, which makes the bytes unsigned.
         first[s] = _mm512_xor_si512(_mm512_permutex2var_epi16(front, of_second, middle), sign);
         second[s] = _mm512_xor_si512(_mm512_permutex2var_epi16(front, of_third, load64(four + 72)), sign);
       }
@@ -283,19 +294,20 @@ struct RowQ6K {
   static constexpr bool kFine = false;
   static int place(int group, int quarter) { return group * 32 + quarter * 8; }
   static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
-    for (int half = 0; half < 2; ++half) {  // scales of the weights are of 16 values
+    for (int half = 0; half < 2; ++half) {  // each scale of the weights covers 16 values
       const int at = place_of_scale(2 * group + half);
       first[at] = scale;
       second[at] = -32 * scale * static_cast<float>(sums[half]);
     }
   }
-  // Those that a vector of values needs are at one place of its four times 128 bits.
+  // The scales of vector p of the values, one for each 16 of them, are lane p of each 128 bits, where add_scaled<p>()
+  // takes them from.
   static constexpr int place_of_scale(int sixteen) { return sixteen % 4 * 4 + sixteen / 4; }
 
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
-    const __m512 factors = _mm512_loadu_ps(x.first + 16 * block);   // scales of x, twice each
-    const __m512 offsets = _mm512_loadu_ps(x.second + 16 * block);  // -32 * sums of sixteen
+    const __m512 factors = _mm512_loadu_ps(x.first + 16 * block);   // scale of x for each 16 values
+    const __m512 offsets = _mm512_loadu_ps(x.second + 16 * block);  // -32 * scale * sum of each 16 values
     const BlockValues values(x.values + kBlock * block);
     const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     __m512 scales[kStreams];
@@ -313,7 +325,8 @@ struct RowQ6K {
     add_part<kStreams, 3>(b, values, scales, total);
   }
 
-  // 64 values: the low or the high nibbles of 64 bytes, with two bits of each of 32 bytes for every half of them.
+  // Adds the products of 64 values, part kPart of four. Their low four bits are the low or the high nibbles of 64
+  // bytes; their upper two bits are two pairs of bits of 32 bytes, one pair for each half of the values.
   template <int kStreams, int kPart>
   static HWY_INLINE void add_part(const uint8_t* const* b, const BlockValues& values, const __m512* scales,
                                   __m512* total) {
@@ -327,14 +340,14 @@ struct RowQ6K {
       const __m512i shifted = kLow ? _mm512_sllv_epi16(bits, shifts) : _mm512_srlv_epi16(bits, shifts);
       const __m512i high = _mm512_and_si512(shifted, _mm512_set1_epi8(0x30));
       const __m512i low = kLow ? nibbles : _mm512_srli_epi16(nibbles, 4);
-      const __m512i u = _mm512_ternarylogic_epi32(_mm512_set1_epi8(15), low, high, 0xca);  // 15 chooses bits of `low`
+      const __m512i u = _mm512_ternarylogic_epi32(_mm512_set1_epi8(15), low, high, 0xca);  // low & 15 | high & ~15
       sums[s] = add_dots(_mm512_setzero_si512(), u, values.v[kPart]);
     }
     AA_UNROLL for (int s = 0; s < kStreams; ++s) total[s] = add_scaled<kPart>(total[s], sums[s], scales[s]);
   }
 };
 
-// Puts 16 values of a group, as bytes, to their places among those of a block.
+// Stores a half of a group (16 values) as bytes, at its places in a block.
 template <class Format>
 HWY_INLINE void store_half(__m512i q, int group, int half, int8_t* to) {
   const __m128i bytes = _mm512_cvtepi32_epi8(q);
@@ -342,8 +355,9 @@ HWY_INLINE void store_half(__m512i q, int group, int half, int8_t* to) {
   _mm_storeu_si64(to + Format::place(group, 2 * half + 1), _mm_unpackhi_epi64(bytes, bytes));
 }
 
-// Rounds x to 8 bits, or 16 for `kFine` ones, in groups of 32 values. One with a NaN or an infinity gets a NaN as its scale, which every sum with it
-// then is.
+// Rounds k values of x to integers of 8 bits, or of 16 if Format::kFine, with a scale for each group of 32, into the
+// arrays of a BlockRow. A group with a NaN or an infinity gets a NaN as its scale, so that every sum with it becomes
+// NaN.
 template <class Format>
 void round_row_for(const float* x, int64_t k, int8_t* values, float* first, float* second) {
   for (int64_t block = 0; block < k / kBlock; ++block, first += 16, second += 16) {

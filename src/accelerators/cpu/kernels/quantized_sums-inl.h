@@ -1,5 +1,10 @@
-// Products of rows of x, rounded to integers in groups of 32 values, with rows of quantized weights, for AVX2 and AVX-512, where
-// quantized_row.cpp and quantized_tiles.cpp have no kernel. Included after base/simd/highway.h, once per instruction set.
+// Products of rows of x, rounded to integers in groups of 32 values, with rows of quantized weights, for AVX2 and
+// AVX-512. quantized_linear.cpp calls them where quantized_row.cpp and quantized_tiles.cpp have no kernel. Included
+// after base/simd/highway.h, once per instruction set.
+//
+// The add() of a format (quantized_blocks-inl.h) unpacks a block of weights in registers and hands its groups to Sums,
+// which multiplies each with the same group of one or four rows of x: an integer dot product, one conversion and one
+// multiply-add.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -24,8 +29,8 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 constexpr float kFiner = 256;  // steps of QuantizedInput::finer in one of QuantizedInput::rounded
 
-// Eight sums of four products of unsigned with signed bytes. Without VNNI a pair of products has 16 bits: `u` is at most
-// 128, `s` at most 127 in magnitude.
+// Eight 32-bit sums of four products of bytes each: `u` is unsigned, `s` signed. Without VNNI, pairs of products are
+// added in 16 bits and must not saturate: `u` is at most 128, `s` at most 127 in magnitude.
 template <bool kVnni>
 HWY_INLINE __m256i dot_bytes(__m256i u, __m256i s) {
   if constexpr (kVnni) {
@@ -38,18 +43,18 @@ HWY_INLINE __m256i dot_bytes(__m256i u, __m256i s) {
   }
 }
 
-// Sums of products of one row of weights with kM rows of x, in two parts each, so that additions do not wait for each
-// other.
+// Sums of products of one row of weights with kM rows of x. Groups alternate between two partial sums, so that an
+// addition need not wait for the one before it.
 template <bool kVnni, int kM>
 struct Sums {
   const int8_t* x = nullptr;         // of the first row of x
-  const int16_t* x_finer = nullptr;  // the same
+  const int16_t* x_finer = nullptr;  // of the same row
   const float* scales = nullptr;
   const float* group_sums = nullptr;
   int64_t k = 0;
   __m256 products[2][kM];
   float offsets[2][kM];
-  // Of the eight groups of a block, see begin_block().
+  // Products of both sides' scales for the eight groups of a block, and sums of offsets: see begin_block().
   __m256 block_scales[kM];
   __m256 block_offsets[kM];
 
@@ -72,7 +77,8 @@ struct Sums {
       offsets[part][m] += offset * group_sums[at];
     }
   }
-  // The same for scale * q with signed q; `scale` of the first and the second 16 values.
+  // The same for scale * q with signed q, without an offset; the first 16 values have `scale`, the last 16
+  // `second_scale`.
   HWY_INLINE void add_signed(int64_t g, int part, __m256i q, float scale, float second_scale) {
     const __m256i magnitude = _mm256_abs_epi8(q);
     const __m256 both = _mm256_set_m128(_mm_set1_ps(second_scale), _mm_set1_ps(scale));
@@ -82,7 +88,7 @@ struct Sums {
       products[part][m] = _mm256_fmadd_ps(sums, factor, products[part][m]);
     }
   }
-  // The same for signed bytes with the finer x: with weights of 8 bits, rounding x to 8 bits would be most of the error.
+  // The same for weights of 8 bits and x of 16 bits: rounding x to 8 bits would cause most of the error.
   HWY_INLINE void add_bytes(int64_t g, int part, __m256i q, float scale) {
     const __m256i low = _mm256_cvtepi8_epi16(_mm256_castsi256_si128(q));
     const __m256i high = _mm256_cvtepi8_epi16(_mm256_extracti128_si256(q, 1));
@@ -94,7 +100,7 @@ struct Sums {
       products[part][m] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), _mm256_set1_ps(factor), products[part][m]);
     }
   }
-  // Eight groups from g on have these scales and offsets: those of x are multiplied with them at once.
+  // Sets the scales and offsets of the eight groups from g on, and combines them with those of x for all eight at once.
   HWY_INLINE void begin_block(int64_t g, __m256 of_scales, __m256 of_offsets) {
     AA_UNROLL for (int m = 0; m < kM; ++m) {
       const int64_t at = m * (k / kGroup) + g;
@@ -102,7 +108,7 @@ struct Sums {
       block_offsets[m] = _mm256_fmadd_ps(of_offsets, _mm256_loadu_ps(group_sums + at), block_offsets[m]);
     }
   }
-  // Group g + i of that block.
+  // Adds group g + i of that block.
   HWY_INLINE void add_of_block(int64_t g, int i, __m256i q) {
     AA_UNROLL for (int m = 0; m < kM; ++m) {
       const __m256 sums = _mm256_cvtepi32_ps(dot_bytes<kVnni>(q, group(m, g + i)));
@@ -110,7 +116,7 @@ struct Sums {
       products[i % 2][m] = _mm256_fmadd_ps(sums, scale, products[i % 2][m]);
     }
   }
-  // The same with signed q and two scales, which are multiplied with the group's.
+  // The same for signed q. The halves of `both` are two further factors, for the first and the last 16 values.
   HWY_INLINE void add_signed_of_block(int64_t g, int i, __m256i q, __m256 both) {
     const __m256i magnitude = _mm256_abs_epi8(q);
     AA_UNROLL for (int m = 0; m < kM; ++m) {
@@ -132,7 +138,7 @@ struct Sums {
 template <class Format, bool kVnni, int kStreams, int kM>
 void multiply_streams(const uint8_t* w, int64_t w_stride, int64_t rows, const QuantizedInput& x, int64_t k,
                       int64_t first_m, float* out, int64_t out_stride) {
-  // Bytes ahead of the loads, for the first and the second level cache.
+  // Prefetch distances in bytes, for the first- and the second-level cache.
   constexpr int64_t kNear = 1024, kFar = 3072;
   constexpr int64_t kBlocksAtOnce = Format::kValues == kGroup ? 2 : 1;
   const int64_t blocks = k / Format::kValues, groups = k / kGroup;
@@ -172,7 +178,8 @@ void multiply_streams(const uint8_t* w, int64_t w_stride, int64_t rows, const Qu
   }
 }
 
-// Eight sums of four products each of two pairs of vectors: `u` at most 15.
+// Eight 32-bit sums, each of four products of u0 with s0 and four of u1 with s1. `u0` and `u1` are at most 15, so that
+// four products fit into 16 bits.
 template <bool kVnni>
 HWY_INLINE __m256i dot_nibbles(__m256i u0, __m256i s0, __m256i u1, __m256i s1) {
   if constexpr (kVnni) {
@@ -186,8 +193,8 @@ HWY_INLINE __m256i dot_nibbles(__m256i u0, __m256i s0, __m256i u1, __m256i s1) {
   }
 }
 
-// multiply_streams for Q4_0 and one row of x, which takes half the instructions: eight blocks share the arithmetic on
-// scales, and two blocks a multiply-add.
+// multiply_streams() for Q4_0 and one row of x with half the instructions: eight blocks share the arithmetic on scales,
+// and two blocks share a multiply-add.
 template <bool kVnni>
 void multiply_q4_0_streams(const uint8_t* w, int64_t w_stride, int64_t rows, const QuantizedInput& x, int64_t k,
                            float* out) {
@@ -199,7 +206,7 @@ void multiply_q4_0_streams(const uint8_t* w, int64_t w_stride, int64_t rows, con
                            _mm256_setr_epi32(4, 4, 4, 4, 5, 5, 5, 5), _mm256_setr_epi32(6, 6, 6, 6, 7, 7, 7, 7)};
   for (int64_t r = 0; r < rows; ++r) {
     const uint8_t* b[kStreams];
-    __m256 products[kStreams], eights[kStreams];  // of the numbers from 0 to 15, and what is taken off eight times
+    __m256 products[kStreams], eights[kStreams];  // of nibbles 0 to 15; sums of x, to be subtracted 8 times
     AA_UNROLL for (int s = 0; s < kStreams; ++s) {
       b[s] = w + (s * rows + r) * w_stride;
       products[s] = eights[s] = _mm256_setzero_ps();
@@ -278,8 +285,8 @@ void multiply_rows(const uint8_t* w, int64_t w_stride, int64_t rows, const Quant
                                          out_stride);
 }
 
-// Each instance of multiply_rows takes long to compile, so there is one for each number of rows of x that is worth it. Several rows
-// come only from quantized_linear_by_row: others are multiplied by quantized_tiles.cpp.
+// An instance of multiply_rows() takes long to compile, so there is one for four rows of x and one for a single row.
+// Several rows come only from quantized_linear_by_row(): quantized_tiles.cpp multiplies the others.
 template <class Format, bool kVnni>
 void multiply_any_m(const uint8_t* w, int64_t w_stride, int64_t rows, const QuantizedInput& x, int64_t k,
                     int64_t count_m, float* out, int64_t out_stride) {
@@ -288,8 +295,8 @@ void multiply_any_m(const uint8_t* w, int64_t w_stride, int64_t rows, const Quan
   for (; m < count_m; ++m) multiply_rows<Format, kVnni, 1>(w, w_stride, rows, x, k, m, out, out_stride);
 }
 
-// Rounds a row of x. A group with a NaN or an infinity gets a NaN as its scale, which every sum with it then is.
-// `finer` may be null.
+// Rounds a row of x to 8 bits and, unless `finer` is null, to 16. A group with a NaN or an infinity gets a NaN as its
+// scale, so that every sum with it becomes NaN.
 void round_row(const float* x, int64_t k, int8_t* rounded, int16_t* finer, float* scales, float* sums) {
   for (int64_t g = 0; g < k / kGroup; ++g, x += kGroup, rounded += kGroup) {
     const __m256 no_sign = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));

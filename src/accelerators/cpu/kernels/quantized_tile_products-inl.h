@@ -1,5 +1,10 @@
-// Products of several rows of x with unpacked weights, for quantized_tiles.cpp and quantized_tiles_k.cpp, which have the formats of 32
-// and of 256 values in a block (one file took twice as long to compile). Included after base/simd/highway.h, once per instruction set.
+// Products of several rows of x with quantized weights that quantized_tiles-inl.h unpacks. Included by
+// quantized_tiles.cpp (formats of 32 values in a block) and quantized_tiles_k.cpp (256 values), since one file took
+// twice as long to compile. Included after base/simd/highway.h, once per instruction set.
+//
+// A lane belongs to a row of the weights, and values of x are broadcast, so that no sum runs across lanes.
+// multiply_columns() unpacks 16 rows of the weights and multiply_groups() multiplies them with up to kTileRows rows of
+// x, whose sums stay in registers.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -23,7 +28,7 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 constexpr int kTileRows = 8;  // most rows of x at a time
 
-// Adds four products of bytes each: `weights` without a sign, four bytes at x with one for all.
+// Adds four products of bytes to each 32-bit lane: the unsigned bytes of `weights` with the four signed bytes at x.
 HWY_INLINE void add_products(__m512i& sums, __m512i weights, const int8_t* x) {
   // Written out because functions of this instruction set are compiled without VNNI, which not every such processor has.
   asm("vpdpbusd (%[x])%{1to16%}, %[weights], %[sums]"  // NOLINT(hicpp-no-assembler)
@@ -31,8 +36,9 @@ HWY_INLINE void add_products(__m512i& sums, __m512i weights, const int8_t* x) {
       : [weights] "v"(weights), [x] "r"(x), "m"(*reinterpret_cast<const int32_t*>(x)));
 }
 
-// out[m * out_stride + i] += products of row first_m + m of x, groups [first, first + groups), with the unpacked rows i.
-// Prefetches from `ahead` on as many bytes as those groups are; null: nothing.
+// out[m * out_stride + i] += product of row i of the unpacked weights with row first_m + m of x, over groups [first,
+// first + groups), for m < kM. Prefetches as many bytes as the packed weights of these groups take, from `ahead` on,
+// unless that is null.
 template <class Format, int kM>
 void multiply_groups(const uint8_t* unpacked, const TiledInput& x, int64_t k, int64_t first_m, int64_t first,
                      int64_t groups, const uint8_t* ahead, float* out, int64_t out_stride) {
@@ -91,8 +97,8 @@ void multiply_groups(const uint8_t* unpacked, const TiledInput& x, int64_t k, in
 
 constexpr int kTileRows = 4;
 
-// Keeps a vector in a register, and what is computed from it in the order of the source: otherwise the compiler adds all products of a
-// group last, and copies weights to the stack.
+// Pins a vector to a register and keeps its uses in source order. Otherwise the compiler moves the additions of a group
+// to its end and spills weights to the stack.
 HWY_INLINE void hold(__m256i& v) { asm("" : "+x"(v)); }  // NOLINT(hicpp-no-assembler)
 HWY_INLINE Ints load_and_hold(const uint8_t* p) {
   Ints v = load_ints(p);
@@ -100,13 +106,14 @@ HWY_INLINE Ints load_and_hold(const uint8_t* p) {
   hold(v.v[1]);
   return v;
 }
-// Four bytes of x in every word.
+// The four bytes at x in every 32-bit lane.
 HWY_INLINE __m256i repeated(const void* x) {
   int32_t four;
   std::memcpy(&four, x, sizeof four);
   return _mm256_set1_epi32(four);
 }
-// Adds the products of 64 bytes of weights with four neighbouring bytes of each row of x, in 16 bits.
+// Adds the products of 64 bytes of weights with four consecutive bytes of each row of x in 16-bit lanes; sets them if
+// `first`.
 template <int kM>
 HWY_INLINE void add_byte_products(const uint8_t* weights, const int8_t* x, int64_t k, bool first,
                                   __m256i (&sums)[kM][2]) {
@@ -120,7 +127,7 @@ HWY_INLINE void add_byte_products(const uint8_t* weights, const int8_t* x, int64
     }
   }
 }
-// The same in 32 bits for two of 16 bits.
+// The same for weights and x of 16 bits: adds products with two consecutive values of each row of x in 32-bit lanes.
 template <int kM>
 HWY_INLINE void add_wide_products(const uint8_t* weights, const int16_t* x, int64_t k, __m256i (&sums)[kM][2]) {
   const Ints w = load_and_hold(weights);
@@ -138,7 +145,7 @@ HWY_NOINLINE void multiply_groups(const uint8_t* unpacked, const TiledInput& x, 
                                   int64_t first, int64_t groups, const uint8_t* ahead, float* out, int64_t out_stride) {
   constexpr int64_t kAheadBytes = kColumns * Format::kBytes / (Format::kValues / kTileGroup);  // of a group
   constexpr int kParts = Format::kScales, kWords = 8 / kParts;
-  // Words whose products fit together into 16 bits, a power of two.
+  // How many words (four values each) a 16-bit lane can add up without saturating, as a power of two.
   constexpr int kMostWords = 32767 / (2 * 127 * Format::kMost);
   constexpr int kWordsOfSum = std::min(kMostWords >= 8 ? 8 : kMostWords >= 4 ? 4 : 2, kWords);
   static_assert(kIn16Bits<Format> || kMostWords >= 2);
@@ -232,7 +239,7 @@ void multiply_any_groups(int64_t count_m, const uint8_t* unpacked, const TiledIn
   }
 }
 
-// to[block][number][row]: 32 bits of each of so many blocks.
+// to[block][number][row] = the 32 bits at kWordsAt[number] of that block of the row, for kColumns rows.
 template <class Format>
 HWY_INLINE void gather_words(const uint8_t* const* rows, int64_t blocks, uint32_t* to) {
   constexpr size_t kNumbers = Format::kWordsAt.size();
@@ -246,11 +253,12 @@ HWY_INLINE void gather_words(const uint8_t* const* rows, int64_t blocks, uint32_
   }
 }
 
-// products[m * stride + i] for rows m of x and `n` rows i of the weights from w on.
+// products[m * stride + i] = row m of x times row i of the weights at w, for `m` rows of x and `n` rows of weights.
 template <class Format>
 void multiply_columns(const uint8_t* w, int64_t w_stride, int64_t n, const TiledInput& x, int64_t m, int64_t k,
                       uint8_t* unpacked, float* products, int64_t stride) {
-  // Unpacked at a time: where few rows of x come, 512 columns, which stay in the first-level cache.
+  // Blocks that are unpacked at a time: for few rows of x, 512 columns, which stay in the first-level cache; for more
+  // rows, all of k.
   const int64_t blocks = k / Format::kValues;
   constexpr int64_t kFewRows = 8;
   const int64_t at_once = m > kFewRows ? blocks : std::max<int64_t>(512 / Format::kValues, 1);
@@ -265,7 +273,8 @@ void multiply_columns(const uint8_t* w, int64_t w_stride, int64_t n, const Tiled
       for (int64_t r = 0; r < kColumns; ++r) {
         rows[r] = w + std::min(column + r, n - 1) * w_stride + block * Format::kBytes;
       }
-      // Single words are gathered some blocks ahead: what was just written in parts cannot be read as a whole at once.
+      // Words are gathered up to kAhead blocks before they are read: a vector load right after the stores of its single
+      // words could not be forwarded from the store buffer and would stall.
       constexpr int64_t kAhead = 16, kWords = static_cast<int64_t>(Format::kWordsAt.size()) * kColumns;
       alignas(64) uint32_t words[kAhead * kWords + kColumns];
       for (int64_t i = 0; i < count; ++i) {
@@ -273,7 +282,7 @@ void multiply_columns(const uint8_t* w, int64_t w_stride, int64_t n, const Tiled
         Format::unpack(rows, words + i % kAhead * kWords, unpacked + i * kGroups * kGroupBytes<Format>);
         for (const uint8_t*& row : rows) row += Format::kBytes;
       }
-      // The next rows, which follow in memory, come while these are multiplied: as much of them as was just unpacked.
+      // Prefetches, while these rows are multiplied, as many bytes of the next ones, which follow in memory.
       const uint8_t* ahead = w + (column + kColumns) * w_stride + block * kColumns * Format::kBytes;
       for (int64_t row = 0; row < m; row += kTileRows) {
         multiply_any_groups<Format>(std::min<int64_t>(kTileRows, m - row), unpacked, x, k, row, block * kGroups,

@@ -1,6 +1,6 @@
-// Unpacking of quantized weights for quantized_tiles.cpp: sixteen rows together, a group of 32 columns after the other. 64 bytes, four
-// of each row, are what everything here works on: one vector with AVX-512, two with AVX2. Included after base/simd/highway.h, once per
-// instruction set.
+// Unpacks quantized weights for quantized_tile_products-inl.h: sixteen rows together, one group of 32 columns after
+// another. Everything works on 64 bytes with a 32-bit lane (four values) for each of the sixteen rows: one vector with
+// AVX-512, two with AVX2. Included after base/simd/highway.h, once per instruction set.
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -30,7 +30,7 @@ constexpr int64_t kVector = 64;     // bytes
 
 #if HWY_TARGET == HWY_AVX3
 
-using Ints = __m512i;  // of any width
+using Ints = __m512i;  // lanes of 8, 16 or 32 bits
 using Floats = __m512;
 
 HWY_INLINE Ints bytes_of(int v) { return _mm512_set1_epi8(static_cast<char>(v)); }
@@ -52,7 +52,7 @@ HWY_INLINE Ints multiply32(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
 HWY_INLINE Floats floats_of(Ints v) { return _mm512_cvtepi32_ps(v); }
 HWY_INLINE Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 HWY_INLINE Floats negative(Floats v) { return _mm512_sub_ps(_mm512_setzero_ps(), v); }
-// Those of 16 bytes that the lower four bits of each byte choose.
+// Looks up each byte, which is at most 15, in a table of 16 bytes.
 HWY_INLINE Ints choose(__m128i table, Ints v) { return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), v); }
 // 16 in each byte that has bit number `bit`.
 HWY_INLINE Ints sixteen_where(Ints v, int bit) {
@@ -61,7 +61,7 @@ HWY_INLINE Ints sixteen_where(Ints v, int bit) {
 }
 // The lower half of each word as a number of 16 bits.
 HWY_INLINE Floats lower_half(Ints words) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(words)); }
-// 2^(e - 128) for each word; the two least are no normal numbers.
+// 2^(e - 128) for each word; the results of e = 0 and e = 1 are subnormal.
 HWY_INLINE Floats power_of_two(Ints e) {
   const __m512i normal = _mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23);
   const __m512i least = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
@@ -69,7 +69,7 @@ HWY_INLINE Floats power_of_two(Ints e) {
   return _mm512_castsi512_ps(_mm512_mask_blend_epi32(is_least, normal, least));
 }
 
-// 16 bytes of each of 16 rows: out[j] has bytes 4 * j .. 4 * j + 3 of row r in its r-th 32 bits.
+// Gathers the 16 bytes at rows[r] + at of 16 rows: 32-bit lane r of out[j] has bytes 4 * j to 4 * j + 3 of row r.
 HWY_INLINE void gather16(const uint8_t* const* rows, int64_t at, Ints* out) {
   __m512i four[4];  // rows i, i + 4, i + 8, i + 12
   AA_UNROLL for (int i = 0; i < 4; ++i) {
@@ -200,13 +200,18 @@ HWY_INLINE Ints shift_right(Ints v, unsigned by, int mask) { return both(right16
 
 // ---- formats ---------------------------------------------------------------------------------------------------------
 
-// Each format's unpack() takes the blocks that `rows` point to, with the 32 bits at kWordsAt of each, and writes the groups of
-// 32 values one after another: eight vectors of values, then kScales vectors of scales (one of the group, or of its
-// halves), then one of offsets if kOffsets: a weight is scale * (value - kZero) + offset, and a value is from 0 to kMost. The
-// layouts: aa_block_format.
+// The structs of the formats, whose layouts aa_block_format describes, have the same members:
+//   kValues, kBytes         Values and bytes of a block.
+//   kScales                 Scales of a group of 32 values: 1, or 2, one for each half.
+//   kZero, kMost, kOffsets  A weight is scale * (value - kZero), plus an offset if kOffsets; values are 0 to kMost.
+//   kFiner                  Whether x has 16 bits, because rounding it to 8 would cause most of the error.
+//   kWordsAt                Offsets in a block of the 32-bit words that unpack() takes from `words`.
+//   unpack()                Takes the block at each of `rows` and writes its groups one after another: eight vectors of values,
+//                           kScales vectors of scales, and a vector of offsets if kOffsets.
 
-// Without VNNI two products of bytes are added in 16 bits, signed. Where values are too large for that, they are written as
-// signed 16 bits without kZero, which is 128 then: of four neighbours the first and the third, then the other two.
+// Without VNNI, two products of bytes are added in signed 16 bits. Formats whose values are too large for that are
+// unpacked to signed 16-bit values, with kZero, which is 128 then, already subtracted. Four consecutive values become
+// two vectors: the first and the third, then the second and the fourth.
 template <class Format>
 constexpr bool kIn16Bits = (HWY_TARGET == HWY_AVX2) && Format::kMost > 64;
 
@@ -219,7 +224,7 @@ template <class Format>
 HWY_INLINE void store_scale(uint8_t* group, unsigned number, Floats scales) {
   store(group + kScalesAt<Format> + number * kVector, scales);
 }
-// The values 4 * j to 4 * j + 3 of a group.
+// Stores the values 4 * j to 4 * j + 3 of a group.
 template <class Format>
 HWY_INLINE void store_values(uint8_t* group, int j, Ints values) {
   if constexpr (kIn16Bits<Format>) {
@@ -232,9 +237,11 @@ HWY_INLINE void store_values(uint8_t* group, int j, Ints values) {
   }
 }
 
+// Word number `number` of kWordsAt, of each row.
 HWY_INLINE Ints word(const uint32_t* words, int number) { return load_ints(words + number * kColumns); }
 
-// 16 bytes hold 32 values of 4 bits: the low halves the first 16.
+// Unpacks a group of 32 values of 4 bits in 16 bytes, whose low nibbles are the first 16 values. change(q, j) turns the
+// nibbles of values 4 * j to 4 * j + 3 into values.
 template <class Format, class Change>
 HWY_INLINE void store_nibbles(const uint8_t* const* rows, int64_t at, uint8_t* to, Change change) {
   Ints bytes[4];
@@ -244,7 +251,8 @@ HWY_INLINE void store_nibbles(const uint8_t* const* rows, int64_t at, uint8_t* t
     store_values<Format>(to, j + 4, change(shift_right(bytes[j], 4, 15), j + 4));
   }
 }
-// Bits 4 * j .. 4 * j + 3 of 32, as 16 or 0 in the four bytes of each word.
+// Bits 4 * j to 4 * j + 3 of each 32-bit lane, as 16 or 0 in the four bytes of the lane. The multiplication copies the
+// four bits to distances of 7, so that bit i is found at bit 8 * i.
 HWY_INLINE Ints four_fifth_bits(Ints bits, unsigned j) {
   const Ints spread = multiply32(both(right32(bits, 4 * j), words_of(15)), words_of(0x00204081));
   return left32(both(spread, words_of(0x01010101)), 4);
@@ -313,7 +321,7 @@ struct TileQ8_0 {
     store_scale<TileQ8_0>(to, 0, lower_half(word(words, 0)));
   }
 };
-// The 16 values of the formats IQ4, 128 higher.
+// The 16 values of the formats IQ4, with 128 added.
 HWY_INLINE Ints iq4_of(Ints indices) {
   const __m128i table = _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, static_cast<char>(129), static_cast<char>(141),
                                       static_cast<char>(153), static_cast<char>(166), static_cast<char>(181),

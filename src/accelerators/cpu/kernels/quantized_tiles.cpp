@@ -1,13 +1,14 @@
 // See quantized_tiles.h.
 //
-// Sixteen rows of the weights are unpacked together, a group of 32 columns after the other, to bytes without a sign: 64 bytes
-// hold four neighbouring values of each of the sixteen rows. With VNNI one instruction (vpdpbusd) multiplies them with four values
-// of a row of x and adds, so that no sum ever runs across a vector; the scales of a group are applied to its sixteen sums at once.
-// What makes the bytes unsigned is taken off where the sums begin. A piece of unpacked weights stays in the first-level cache
-// where there are few rows of x, and is larger where many share it.
+// Sixteen rows of the weights are unpacked together, one group of 32 columns after another, to unsigned bytes: 64 bytes
+// hold four consecutive values of each row. With VNNI, one instruction (vpdpbusd) multiplies them with four values of a
+// row of x and adds, so that no sum runs across a vector, and the scales of a group apply to its sixteen sums at once.
+// The initial values of the sums subtract what makes the bytes unsigned. For few rows of x, a piece of unpacked weights
+// stays in the first-level cache; for many, which share the work of unpacking, it is larger.
 //
-// With AVX2 two products of bytes are added in 16 bits, and so are as many of these sums as fit, before they are widened. Formats whose
-// values are too large for that are unpacked to 16 bits, and so is x, which costs them no precision.
+// With AVX2, two products of bytes are added in 16 bits, and as many of these sums as fit before they are widened.
+// Formats whose values are too large for that are unpacked to 16 bits, and x is rounded to 16 bits too, which is at
+// least as precise.
 #include "accelerators/cpu/kernels/quantized_tiles.h"
 
 #include <algorithm>
@@ -59,7 +60,8 @@ bool has_two_bytes_of_x(uint32_t format) {
   return kernels.finer || kernels.in_16_bits;
 }
 
-// What the values of a group of x become: bytes, bytes and lower bytes, or 16 bits.
+// Where round_group() writes: `values` for bytes, `values` and `lower` for two bytes each, or `wide` for 16 bits. The
+// rest is that of TiledInput.
 struct RoundedGroup {
   int8_t* values = nullptr;
   int8_t* lower = nullptr;
@@ -69,7 +71,8 @@ struct RoundedGroup {
   int32_t* starts = nullptr;
 };
 
-// Rounds a group of 32 values. One with a NaN or an infinity gets a NaN as its scale, which every sum with it then is.
+// Rounds a group of 32 values. A group with a NaN or an infinity gets a NaN as its scale, so that every sum with it
+// becomes NaN.
 HWY_INLINE void round_group(const float* x, const TileKernels& kernels, const RoundedGroup& to) {
   const bool finer = kernels.finer || kernels.in_16_bits;
   const float steps = finer ? 127.0F * 256 : 127.0F;
@@ -88,7 +91,7 @@ HWY_INLINE void round_group(const float* x, const TileKernels& kernels, const Ro
   sums[0] = _mm512_reduce_add_epi32(q[0]);
   sums[1] = _mm512_reduce_add_epi32(q[1]);
   AA_UNROLL for (int i = 0; i < 2; ++i) {
-    if (finer) {  // 256 * upper + lower, both with a sign
+    if (finer) {  // q = 256 * upper + lower, both signed
       const __m512i upper = _mm512_srai_epi32(_mm512_add_epi32(q[i], _mm512_set1_epi32(128)), 8);
       const __m512i rest = _mm512_sub_epi32(q[i], _mm512_slli_epi32(upper, 8));
       _mm_storeu_si128(reinterpret_cast<__m128i*>(to.lower + 16 * i), _mm512_cvtepi32_epi8(rest));
@@ -103,7 +106,7 @@ HWY_INLINE void round_group(const float* x, const TileKernels& kernels, const Ro
   sums[1] = r.sums[1];
   const __m256i halves[2] = {r.half_as_16_bits(0), r.half_as_16_bits(1)};
   if (kernels.in_16_bits) {
-    // Of four neighbours the first and the third, then the other two.
+    // Of each four values the first and the third, then the other two, as unpacked weights are stored.
     const __m256i order =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
     AA_UNROLL for (int i = 0; i < 2; ++i) {
@@ -123,7 +126,7 @@ HWY_INLINE void round_group(const float* x, const TileKernels& kernels, const Ro
   }
 }
 
-// Rows [begin, end) of x to the places that `to` points to.
+// Rounds rows [begin, end) of x into the arrays of `to`.
 void round_tile_rows(const QuantizedProduct& product, int64_t begin, int64_t end, const TiledInput& to) {
   const int64_t k = product.args.k, groups = k / kTileGroup;
   const TileKernels kernels = find_tile_kernels(product.format->number);

@@ -1,10 +1,11 @@
 // See quantized_unit.h.
 //
-// Rows of the weights are the rows of the unit's first operand, which needs no other order than theirs: a row of a tile holds 32
-// neighbouring values of one row of the weights as bf16. Those of 4 and 5 bits are looked up in a table of the 16 or 32 numbers that
-// the group's scale leaves, one instruction for 32 values. A piece of the weights, 32 rows and 1024 columns of them, is decoded while
-// the unit multiplies the one before it with those columns of all rows of x. Pieces, these columns of x and the sums, which wait
-// for the next columns, stay in the second-level cache. x is stored once in the order of the second operand.
+// The weights are the unit's first operand and need no reordering: a row of a tile holds 32 consecutive values of one
+// row of weights as bf16. Values of 4 and 5 bits are looked up in a table of the 16 or 32 numbers that they can be with
+// the scale of their group: one permutation decodes 32 values. While the unit multiplies one piece of the weights, 32
+// rows by 1024 columns, with those columns of all rows of x, the vector units decode the next piece. Pieces, these
+// columns of x, and the sums, which wait for the next columns, stay in the second-level cache. x is packed once, in the
+// order of the second operand.
 #include "accelerators/cpu/kernels/quantized_unit.h"
 
 #include <algorithm>
@@ -39,14 +40,14 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 constexpr int64_t kTileRows = 16, kDepth = 32;    // of a tile: rows, and columns of bf16
 constexpr int64_t kTile = kTileRows * kDepth;     // elements: 1 KiB
-constexpr int64_t kSums = kTileRows * kTileRows;  // of two tiles
+constexpr int64_t kSums = kTileRows * kTileRows;  // results of a product of two tiles
 constexpr int64_t kPair = 2 * kTileRows;          // rows that are taken together, of the weights and of x
 constexpr int64_t kSteps = 32;                    // tiles of a piece in depth
 constexpr int64_t kUnitRowBytes = 64;             // bytes of a row of a tile
 
 inline int64_t ceil_of(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 
-// to[i][r] = from[r][i] for the 16 x 16 words of two tiles with rows of 64 bytes.
+// Transposes 16 x 16 words: to[i][r] = from[r][i]. Strides are in words.
 HWY_INLINE void transpose_words(const uint32_t* from, int64_t from_stride, uint32_t* to, int64_t to_stride) {
 #if HWY_TARGET == HWY_AVX3
   __m512i a[16], b[16];
@@ -80,7 +81,8 @@ HWY_INLINE void transpose_words(const uint32_t* from, int64_t from_stride, uint3
 
 // ---- weights ---------------------------------------------------------------------------------------------------------
 
-// Values of a row of weights as bf16, groups of 32 one after another in the rows of tiles.
+// Elements from one group of 32 decoded values of a row of weights to the next: a step in depth has two tiles, of 16
+// rows each.
 constexpr int64_t kGroupStride = 2 * kTile;
 
 // Columns [begin, begin + count) of a row of weights, for any format.
@@ -116,7 +118,7 @@ HWY_INLINE void store_group(uint16_t* to, int64_t group, __m512i values) {
   _mm512_store_si512(to + group * kGroupStride, values);
 }
 
-// What the formats' add() fill: groups in their own order.
+// The receiver of add() of quantized_blocks-inl.h that stores groups as bf16, in the order of their values.
 template <class U>
 struct DecodedTiles {
   uint16_t* to;
@@ -152,8 +154,9 @@ void decode_bytes(const uint8_t* row, int64_t begin, int64_t count, uint16_t* to
   }
 }
 
-// Looked up: the even values of a group, then the odd ones. Bits that are not the number's do not matter where the table has the
-// same 16 numbers twice.
+// Decoding by table: a permutation looks up 32 indices, those of a group's even values, then those of the odd ones. It
+// reads five bits of each 16-bit index. Tables for 4 bits hold their 16 numbers twice, so that the bits above need not
+// be cleared.
 HWY_INLINE __m512 whole_numbers(int first) {
   return _mm512_add_ps(_mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
                        _mm512_set1_ps(static_cast<float>(first)));
@@ -161,7 +164,7 @@ HWY_INLINE __m512 whole_numbers(int first) {
 HWY_INLINE __m512 iq4_numbers() {
   return _mm512_setr_ps(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
 }
-// Shifts of 16-bit words by so much, in each quarter of a vector.
+// Shift counts for 16-bit words, one for each quarter of a vector.
 HWY_INLINE __m512i shifts_of(int first, int second, int third, int fourth) {
   const __m256i low = _mm256_inserti128_si256(_mm256_set1_epi16(static_cast<int16_t>(first)),
                                               _mm_set1_epi16(static_cast<int16_t>(second)), 1);
@@ -169,7 +172,8 @@ HWY_INLINE __m512i shifts_of(int first, int second, int third, int fourth) {
                                                _mm_set1_epi16(static_cast<int16_t>(fourth)), 1);
   return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
-// Of 16 bytes, the low halves of which are the first 16 values, and of 32 whose low or high halves are values.
+// Indices of 32 values: of 16 bytes whose low nibbles are the first 16 values, or of 32 bytes whose bits from kShift on
+// are the values. The even values come first. Higher bits are not cleared.
 HWY_INLINE __m512i indices_of_16(const uint8_t* p) {
   const __m512i words = _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
   return _mm512_srlv_epi16(words, shifts_of(0, 4, 8, 12));
@@ -179,6 +183,7 @@ HWY_INLINE __m512i indices_of_32(const uint8_t* p) {
   const __m512i words = _mm512_broadcast_i64x4(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   return _mm512_srlv_epi16(words, shifts_of(kShift, kShift, kShift + 8, kShift + 8));
 }
+// The fp16 number at p in every lane.
 HWY_INLINE __m512 half_everywhere(const uint8_t* p) {
   int16_t bits;
   std::memcpy(&bits, p, sizeof bits);
@@ -196,7 +201,7 @@ HWY_INLINE __m512i table_of_32(__m512 scale, __m512 offset) {
                     _mm512_fmadd_ps(whole_numbers(16), scale, offset));
 }
 
-// decode() takes block b to group g and those after it.
+// decode() of a format stores the block at b as the groups from g on.
 struct TableQ4_0 {
   static constexpr int64_t kValues = 32, kBytes = 18;
   template <class U>
@@ -231,7 +236,7 @@ struct TableMxfp4 {
     store_group(to, g, _mm512_permutexvar_epi16(indices_of_16(b + 1), table));
   }
 };
-// The fifth bits of 32 values, added to the indices of the even ones, then the odd ones.
+// Adds the fifth bits of 32 values, which are the 32 bits at p, to their indices. The even values come first.
 HWY_INLINE __m512i with_fifth_bits(__m512i indices, const uint8_t* p) {
   uint32_t bits;
   std::memcpy(&bits, p, sizeof bits);
@@ -315,7 +320,7 @@ void decode_table(const uint8_t* row, int64_t begin, int64_t count, uint16_t* to
 // Columns [begin, begin + count) of a row of weights.
 using DecodeColumns = void (*)(const uint8_t* row, int64_t begin, int64_t count, uint16_t* to);
 
-// Null: decode_any().
+// Returns null for a format without a table.
 template <class U>
 DecodeColumns find_table_decoder(uint32_t format) {
   switch (format) {
@@ -358,7 +363,7 @@ struct Piece {
   int64_t count = 0;
 };
 
-// Its rows [first, last) as tiles: [step][2].
+// Decodes rows [first, last) of a piece to tiles, [step][2 tiles of 16 rows].
 inline void decode_rows(const QuantizedProduct& product, DecodeColumns decode, const Piece& piece, int64_t first,
                         int64_t last, uint16_t* to) {
   const BlockFormat& format = *product.format;
@@ -370,7 +375,8 @@ inline void decode_rows(const QuantizedProduct& product, DecodeColumns decode, c
       continue;
     }
     const uint8_t* from = product.w + (piece.row + r) * product.w_stride;
-    // The rows after these, which the processor does not foresee: it sees short runs at large distances.
+    // Prefetches the same columns of the next piece of rows: the hardware prefetchers do not follow short runs at large
+    // distances.
     const uint8_t* ahead = from + kPair * product.w_stride + piece.begin / format.values * format.bytes;
     for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
     if (decode != nullptr) {
@@ -389,7 +395,7 @@ inline uint16_t* tiles_of_x(const UnitPlan& plan, int64_t pair, int64_t step) {
   return plan.x + ((step / kSteps * pairs + pair) * kSteps + step % kSteps) * (2 * kTile);
 }
 
-// Rounds a row of x, the even values of each 32 before the odd ones or all in their order.
+// Rounds a row of x to bf16; if evens_first, the even values of each 32 come before the odd ones.
 template <class U>
 void round_row(const float* x, int64_t k, [[maybe_unused]] bool evens_first, uint16_t* to) {
 #if HWY_TARGET == HWY_AVX3
@@ -406,7 +412,8 @@ void round_row(const float* x, int64_t k, [[maybe_unused]] bool evens_first, uin
 #endif
 }
 
-// Rounds this thread's share of the rows of x and stores them as tiles: two neighbouring columns of 16 rows side by side.
+// Rounds and packs this thread's share of the rows of x as tiles, in which the pairs of columns of 16 rows lie side by
+// side.
 template <class U>
 void pack_rows_for(const UnitPlan& plan, int64_t index, int64_t count) {
   const Matmul& args = plan.product->args;
@@ -448,14 +455,15 @@ void pack_rows(const UnitPlan& plan, int64_t index, int64_t count) {
 
 // ---- products --------------------------------------------------------------------------------------------------------
 
-// Adds the products of `steps` pairs of tiles of 32 rows of weights with those of each pair of x to its four tiles of sums, which
-// `first` ones begin. After each pair it calls between(rows of x that are done).
+// For each pair of tiles of x (32 rows), adds the products with `steps` pairs of tiles of 32 rows of weights to the
+// pair's four tiles of sums, or begins these with them if `first`. After each pair it calls between(rows of x that are
+// done).
 template <class U, class Between>
 HWY_INLINE void multiply_steps(const uint16_t* w, const uint16_t* x, int64_t steps, int64_t rows, bool first,
                                float* sums, Between between) {
   for (int64_t m = 0; m < rows; m += kPair, x += kSteps * 2 * kTile, sums += 4 * kSums) {
     const bool both = rows - m > kTileRows;
-    // All four, since they hold the sums of another pair.
+    // All four are cleared, since they hold the sums of the previous pair.
     U::template zero<0>();
     U::template zero<1>();
     U::template zero<2>();
@@ -530,7 +538,7 @@ void multiply_unit_span(const UnitPlan& plan, int64_t begin, int64_t n) {
                       between);
   }
   U::release();
-  // The sums have rows of the weights as rows.
+  // Tiles of sums have a row for each row of weights: transposed, they have the rows of the result.
   const int64_t stride = spans * kPair;
   auto* products = scratch<float>(Scratch::Row0, static_cast<size_t>(kTileRows * stride));
   for (int64_t m = 0; m < plan.rows; m += kTileRows) {

@@ -7,7 +7,7 @@
 
 namespace anyaccel::cpu {
 
-// Returns true if the unit should compute the product: it is there, x may be rounded and has enough rows.
+// Returns true if the unit should compute the product: the processor has one, x may be rounded, and x has enough rows.
 bool takes_unit(const QuantizedProduct& product);
 // out = x * transpose(w) + bias + residual, for weights of any format. The order of a row's sums does not depend on the number of
 // rows. Uses the worker pool.

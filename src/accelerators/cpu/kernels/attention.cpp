@@ -16,9 +16,10 @@
 namespace anyaccel::cpu {
 namespace {
 
-// The kernels that a call may use: that for tiles of one token, and that on the matrix unit for the others and for one token. Dot
-// products in the unit's place would compute 16 rows for a token, so that they do so for the forms by row only, which need one
-// arithmetic for all tiles.
+// The kernels that a call may use: by_token for tiles of one token, by_matrix (on the matrix unit, or with dot products
+// in its place) for longer tiles, and token_by_matrix if that kernel takes tiles of one token too. Its groups have 16
+// rows, most of which would be computed for nothing there. So dot products take such tiles only in the forms by row,
+// which need one arithmetic for all tiles.
 struct Kernels {
   bool by_token, by_matrix, token_by_matrix;
 };
@@ -84,6 +85,7 @@ void run_quantized_attention(const aa_op_call& call, bool by_row) {
   if (params_of<Params>(call).format == AA_CACHE_Q8_0) return run_attention<Params>(name, call, by_row);
   std::array<aa_tensor, 8> tensors{};
   std::copy_n(call.tensors, tensors.size(), tensors.begin());
+  // Bytes of E4M3 are numbers: such a cache is a tensor of floats.
   tensors[2].dtype = tensors[3].dtype = AA_DTYPE_F8_E4M3;
   aa_op_call of_floats = call;
   of_floats.tensors = tensors.data();

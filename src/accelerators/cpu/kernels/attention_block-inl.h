@@ -1,5 +1,6 @@
-// The inner parts of attention: a small product kept in registers, and the packing of a block of keys.
-// Included after base/simd/highway.h, once per instruction set.
+// The inner parts of attention_tile.cpp: a product whose results stay in registers, for scores and for sums of values,
+// and the packing of a block of keys into the layout that it reads. Included after base/simd/highway.h, once per
+// instruction set.
 #include "accelerators/cpu/kernels/attention_panel-inl.h"
 #include "accelerators/cpu/kernels/attention_tile.h"
 #include "accelerators/cpu/kernels/attention_transpose-inl.h"
@@ -16,13 +17,13 @@
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
-// Slots of a block: packed keys and values of a head of 64 fit in the first-level cache together.
+// Slots of a block: the packed keys and values of a head of 64 fit into the first-level cache together.
 constexpr int64_t kBlockSlots = kAttentionBlock;
-// Rows and vectors whose sums are held in registers: 6 x 4 of 32 with AVX-512, 3 x 4 of 16 with AVX2.
+// Rows and vectors of results in registers: 6 x 4 sums in 32 registers with AVX-512, 3 x 4 in 16 with AVX2.
 constexpr int kMaxRows = HWY_TARGET == HWY_AVX2 ? 3 : 6;
 constexpr int kMaxVectors = 4;
-// Groups of rows that go through each step together, so that the steps overlap in the processor; with AVX2 a panel of keys or values
-// also stays in the first-level cache for all of them.
+// Groups of rows that pass each step together, so that the steps of independent groups overlap in the processor. With
+// AVX2 all of them also use a panel of keys or values while it is in the first-level cache.
 constexpr int64_t kBatchGroups = HWY_TARGET == HWY_AVX2 ? 8 : 4;
 // Floats from one row of packed keys to the next.
 #if HWY_TARGET == HWY_AVX2
@@ -33,7 +34,7 @@ constexpr int64_t kKeyStride = kBlockSlots;
 
 constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-// Rows are worked on in groups of at most kMaxRows, as even as can be.
+// Splits the rows of a tile into groups of at most kMaxRows, as evenly as possible.
 struct RowGroups {
   int64_t rows;
   int64_t count() const { return (rows + kMaxRows - 1) / kMaxRows; }
@@ -135,7 +136,7 @@ HWY_INLINE void multiply(int rows, int64_t vectors, int64_t begin, int64_t end, 
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// `dims` elements from each of kLanes slots (those past the last repeat it) into keys[d][0 .. kLanes).
+// keys[d][j] = element d of slot j, for `dims` elements and kLanes slots. Lanes past the last slot repeat it.
 template <class Type>
 HWY_INLINE void pack_keys_vector(Type type, const typename Type::Raw* from, int64_t slot_stride, int64_t slots,
                                  int64_t dims, float* keys) {
@@ -143,7 +144,7 @@ HWY_INLINE void pack_keys_vector(Type type, const typename Type::Raw* from, int6
   for (int64_t j = 0; j < kLanes; ++j) slot[j] = from + std::min(j, slots - 1) * slot_stride;
   int64_t d = 0;
   if constexpr (std::is_same_v<Type, Bf16Type>) {
-    // Two neighbours are moved as one 32-bit lane and separated after the transposition.
+    // Two consecutive elements are moved as one 32-bit lane and separated after the transposition.
     for (; d + 2 * kLanes <= dims; d += 2 * kLanes) {
       FloatVec v[kLanes];
 #pragma GCC unroll 16

@@ -1,14 +1,16 @@
-// Attention of one token over caches of bytes with AVX2, for four query heads at once: what differs from rows of floats, whose loops
-// are those of attention_twelve-inl.h and attention_wide-inl.h. Nothing is rounded but sums, weights, and weights times scales
-// of values, in binary32.
-// Included after base/simd/highway.h, once per instruction set; empty for others than AVX2.
+// Attention of one token over caches of bytes with AVX2, for four query heads at once. The loops are those of
+// attention_twelve-inl.h and attention_wide-inl.h; what differs for bytes is here. Only sums, weights, and products of
+// weights with scales are rounded, all in binary32. Included after base/simd/highway.h, once per instruction set; empty
+// for others than AVX2.
 //
-// int8: a scale for each 32 values of a slot would be a multiplication for each vector of keys that lies along a head. So a block of
-// keys is transposed, as bytes, to vectors of one element of eight slots, whose scales are one vector: it is multiplied by the sums of
-// 32 products, and no lanes are left to be summed. The scales of values are multiplied by the weights, once for 32 values.
+// int8: with vectors along the head, each vector of keys would need a multiplication by its block's scale. So a block
+// of keys is transposed, as bytes, into vectors of one element of eight slots. The scales of these slots are one
+// vector, which multiplies the sums of 32 products, and no horizontal sums are left. For values, the weights are
+// multiplied by the scales, once for 32 values.
 //
-// fp8: bytes are moved to the place of halves, whose conversion reads subnormal numbers where the processor takes them for zero, and is
-// half as expensive from memory as from a register. NaN would need instructions of its own: where one is found, rows are widened again.
+// fp8: a byte is moved to the upper bits of an fp16 number. Its conversion keeps subnormal numbers even when the
+// processor flushes denormals, and it is half as expensive from memory as from a register. A NaN would need further
+// instructions, so rows are widened without them, and once more with them if a NaN was found.
 #include <algorithm>
 #include <type_traits>
 
@@ -32,10 +34,10 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 // ---- int8: keys ---------------------------------------------------------------------------------------------------
 
-// The value of a block that transpose_block() puts at place t: each 128 bits of rows are interleaved for themselves.
+// The value of a block that transpose_block() puts at place t: unpacking interleaves within halves of 128 bits.
 constexpr int64_t value_of_place(int64_t t) { return t / 4 * 2 + t % 2 + (t % 4 < 2 ? 0 : kBlockValues / 2); }
 
-// Puts queries of kTwelveRows rows, `size` floats apart, into the order of score_block(): for each place those of each row.
+// Puts kTwelveRows rows of queries, `size` floats apart, into the order of score_block(): to[place][row].
 HWY_INLINE void pack_block_queries(const float* HWY_RESTRICT q, int64_t size, float* HWY_RESTRICT to) {
   for (int64_t d = 0; d < size; d += kBlockValues) {
     for (int64_t t = 0; t < kBlockValues; ++t) {
@@ -44,7 +46,7 @@ HWY_INLINE void pack_block_queries(const float* HWY_RESTRICT q, int64_t size, fl
   }
 }
 
-// The scales of a block in each of kLanes rows, `stride` bytes apart.
+// The scales of one block in each of kLanes rows, `stride` bytes apart.
 HWY_INLINE FloatVec load_scales(const char* block, int64_t stride) {
   __m128i halves = _mm_setzero_si128();
   const auto at = [&](int64_t s) { return scale_bits(reinterpret_cast<const uint8_t*>(block + s * stride)); };
@@ -59,7 +61,7 @@ HWY_INLINE FloatVec load_scales(const char* block, int64_t stride) {
   return FloatVec{_mm256_cvtph_ps(halves)};
 }
 
-// Puts the values of a block of kLanes rows, `stride` bytes apart, at to[place][row].
+// to[place][row] = the values of one block in each of kLanes rows, `stride` bytes apart.
 HWY_INLINE void transpose_block(const char* block, int64_t stride, int8_t* to) {
   __m256i row[kLanes], two[kLanes], four[kLanes];
   AA_UNROLL for (int s = 0; s < kLanes; ++s) {
@@ -69,7 +71,8 @@ HWY_INLINE void transpose_block(const char* block, int64_t stride, int8_t* to) {
     two[s] = _mm256_unpacklo_epi8(row[s], row[s + 1]);
     two[s + 1] = _mm256_unpackhi_epi8(row[s], row[s + 1]);
   }
-  // Rows 0 to 3, then 4 to 7; of each first values 0 to 3 of the 128 bits, then 4 to 7, and so on.
+  // four[0] to four[3] are of rows 0 to 3: values 0 to 3 of each half, then 4 to 7 and so on. The others are of rows 4
+  // to 7.
   AA_UNROLL for (int s = 0; s < kLanes; s += 4) {
     AA_UNROLL for (int i = 0; i < 2; ++i) {
       four[s + 2 * i] = _mm256_unpacklo_epi16(two[s + i], two[s + i + 2]);
@@ -83,25 +86,25 @@ HWY_INLINE void transpose_block(const char* block, int64_t stride, int8_t* to) {
   }
 }
 
-// As add_twelve(), but query m is one number for all slots of the kSlotVectors vectors of keys.
+// As add_twelve(), but lanes are slots: `key` has kSlotVectors vectors of them, and query m is one number for all.
 HWY_INLINE void add_twelve_slots(const FloatVec (&key)[kSlotVectors], const float* query, FloatVec (&sums)[12]) {
   AA_ADD_TWELVE("vbroadcastss", 4, key, query, sums);  // NOLINT(hicpp-no-assembler)
 }
 
-// Keys of a block, transposed, with their scales.
+// One block of kSlotsAtOnce keys, transposed, and its scales.
 struct TransposedKeys {
   alignas(32) int8_t values[kSlotVectors][kBlockValues * kLanes];
   alignas(32) float scales[kSlotsAtOnce];
 };
 
-// What is fetched while the products of a block are computed: kSlotVectors addresses, `between` bytes apart, with every four values, and
-// the same `step` bytes further with the next four.
+// What is prefetched while the products of a block are computed: with every four values, kSlotVectors lines that are
+// `between` bytes apart. The next four values fetch lines that are `step` bytes further.
 struct KeysAhead {
   const char* at;
   int64_t between, step;
 };
 
-// scores[m][s] = scale of slot s * sum of the block's products, and what is there unless kFirst, for kTwelveRows rows.
+// scores[m][s] = scale of slot s * sum of the block's products, plus what is there unless kFirst, for kTwelveRows rows.
 template <bool kFirst>
 HWY_INLINE void score_block(const TransposedKeys& keys, const float* HWY_RESTRICT q, KeysAhead ahead,
                             float* HWY_RESTRICT scores) {
@@ -127,17 +130,17 @@ HWY_INLINE void score_block(const TransposedKeys& keys, const float* HWY_RESTRIC
   }
 }
 
-// scores[m][j] = factor * query m * key j for rows of int8, a multiple of kTwelveRows of them, and kSlotsAtOnce slots or more. `q` is
-// of pack_block_queries(), those of each kTwelveRows rows.
+// scores[m][j] = factor * query m * key j over rows of int8, for a multiple of kTwelveRows query heads and at least
+// kSlotsAtOnce slots. `q` has each kTwelveRows of them in the order of pack_block_queries().
 HWY_NOINLINE void score_int8(const BlockRows& keys, const float* HWY_RESTRICT q, int64_t rows, int64_t size,
                              float factor, float* HWY_RESTRICT scores) {
-  static_assert(kBlockValues / 4 == kLanes);  // score_block() fetches as often as there are slots in a vector
-  // Rows without gaps are fetched in the order of their addresses, others a block of each at a time.
+  static_assert(kBlockValues / 4 == kLanes);  // score_block() prefetches once for each slot of a vector
+  // Dense rows are prefetched in the order of their addresses, others a block of each at a time.
   const bool dense = keys.stride == row_offset(BlockType(), size);
   const int64_t between = dense ? kBlockBytes : kLanes * keys.stride;
   const int64_t step = dense ? kSlotVectors * kBlockBytes : keys.stride;
   for (int64_t first = 0; first < keys.slots; first += kSlotsAtOnce) {
-    const int64_t j = std::min(first, keys.slots - kSlotsAtOnce);  // the last ones may be computed twice
+    const int64_t j = std::min(first, keys.slots - kSlotsAtOnce);  // the last slots may be computed twice
     const char* row = keys.row(j);
     for (int64_t d = 0; d < size; d += kBlockValues, row += kBlockBytes) {
       TransposedKeys block;
@@ -163,7 +166,7 @@ HWY_NOINLINE void score_int8(const BlockRows& keys, const float* HWY_RESTRICT q,
 
 // ---- int8: values ---------------------------------------------------------------------------------------------------
 
-// Bytes of a block without their scale.
+// The values of a block without its scale, which the weights have instead.
 struct ScaledType : BlockType {};
 HWY_INLINE void load_values(ScaledType, const char* row, int64_t d, FloatVec& a, FloatVec& b) {
   const auto* values = reinterpret_cast<const int8_t*>(value_at(reinterpret_cast<const uint8_t*>(row), d));
@@ -203,14 +206,15 @@ HWY_NOINLINE void sum_int8(const BlockRows& values, const float* weights, const 
 // Elements that are widened together.
 constexpr int64_t kWidened = sizeof(__m256i);
 
-// kWidened elements as halves, which are smaller by kUnit<E4m3Type>: 0 to 7, 16 to 23, 8 to 15 and 24 to 31. Unless kHasNan, none may
-// be a NaN.
+// Stores kWidened elements as fp16 numbers that are smaller by a factor of kUnit<E4m3Type>, in the order 0 to 7, 16 to
+// 23, 8 to 15, 24 to 31. Unless kHasNan, none may be a NaN.
 template <bool kHasNan>
 HWY_INLINE void store_halves(__m256i bytes, uint16_t* to) {
   const auto store = [&](__m256i high, uint16_t* at) HWY_ATTR {
     const __m256i moved = _mm256_and_si256(_mm256_srai_epi16(high, 1), _mm256_set1_epi16(static_cast<int16_t>(0xbf80)));
     __m256i bits = moved;
-    // The exponent and mantissa of a NaN are all ones: they carry into the bit that makes it one of the halves too.
+    // The exponent and mantissa of a NaN are all ones: adding one to the mantissa carries into the bit that makes the
+    // fp16 number a NaN too.
     if constexpr (kHasNan) {
       const __m256i carried = _mm256_add_epi16(moved, _mm256_set1_epi16(0x80));
       bits = _mm256_or_si256(moved, _mm256_and_si256(carried, _mm256_set1_epi16(0x4000)));
@@ -222,7 +226,7 @@ HWY_INLINE void store_halves(__m256i bytes, uint16_t* to) {
 }
 HWY_INLINE __m256i load_bytes(const char* from) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)); }
 
-// Finds NaN in bytes.
+// Finds NaN (0x7f and 0xff) in all bytes that it looks at.
 class NanFinder {
  public:
   HWY_INLINE NanFinder() : positive_(_mm256_setzero_si256()), negative_(_mm256_setzero_si256()) {}
@@ -231,7 +235,7 @@ class NanFinder {
     negative_ = _mm256_max_epu8(negative_, bytes);
   }
   HWY_INLINE bool found() const {
-    // 0x7f is the largest of signed bytes, 0xff that of others.
+    // 0x7f is the largest signed byte, 0xff the largest unsigned one.
     const __m256i nans = _mm256_or_si256(_mm256_cmpeq_epi8(positive_, _mm256_set1_epi8(0x7f)),
                                          _mm256_cmpeq_epi8(negative_, _mm256_set1_epi8(-1)));
     return !_mm256_testz_si256(nans, nans);
@@ -241,7 +245,8 @@ class NanFinder {
   __m256i positive_, negative_;
 };
 
-// Writes `bytes` elements of each of `rows` rows as halves, kWidened after kWidened.
+// Writes the first `bytes` elements of each of `rows` rows as fp16 numbers, each kWidened of them in the order of
+// store_halves().
 HWY_INLINE void widen_rows(const char* first, int64_t stride, int64_t rows, int64_t bytes, uint16_t* halves) {
   NanFinder nan;
   const auto widen = [&](auto has_nan) HWY_ATTR {
@@ -259,7 +264,8 @@ HWY_INLINE void widen_rows(const char* first, int64_t stride, int64_t rows, int6
   if (HWY_UNLIKELY(nan.found())) widen(std::true_type());
 }
 
-// kLanes of kWidened halves, from d on, from memory: the compiler would take them from the register that was stored.
+// Elements d to d + kLanes of kWidened fp16 numbers. In assembly, because the compiler would forward the stored
+// register, and the conversion is cheaper from memory.
 HWY_INLINE FloatVec load_halves(const uint16_t* from, int64_t d) {
   __m256 floats;
   asm("vcvtph2ps %[from], %[floats]"  // NOLINT(hicpp-no-assembler)
@@ -268,7 +274,7 @@ HWY_INLINE FloatVec load_halves(const uint16_t* from, int64_t d) {
   return FloatVec{floats};
 }
 
-// Halves of store_halves() in place of rows.
+// What sum_columns() needs to read the fp16 numbers of store_halves() instead of rows of the cache.
 struct HalvesType {
   using Raw = uint16_t;
 };

@@ -1,7 +1,8 @@
 // See attention_matrix.h.
 //
-// The online softmax of attention_tile.cpp with both products in bf16: on the matrix unit (attention_matrix_unit-inl.h), or by dot products
-// (attention_matrix_dots-inl.h). Both are classes with run_block(), which adds the block of slots that the MatrixState has loaded.
+// The online softmax of attention_tile.cpp with both products in bf16: on the matrix unit (UnitBlocks of
+// attention_matrix_unit-inl.h) or by dot products (DotBlocks of attention_matrix_dots-inl.h). The run_block() of both
+// classes adds the block of slots that MatrixState has loaded.
 #include "accelerators/cpu/kernels/attention_matrix.h"
 
 #include <algorithm>

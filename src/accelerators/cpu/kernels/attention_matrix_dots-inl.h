@@ -1,7 +1,8 @@
-// Both products of attention of prompts by dot products of bf16 pairs in the matrix unit's place, where they are fast (AMD), one step after
-// the other. The operands are those of attention_matrix_unit-inl.h: a vector of results has a slot, or an element of the head, for the
-// 16 queries of a group. The loops are others, since tiles would not stay in registers. Included after base/simd/highway.h, once per
-// instruction set; empty for others than AVX-512.
+// Both products of attention of prompts by dot products of bf16 pairs, for processors where these are fast and that
+// have no matrix unit (AMD). The operands are those of attention_matrix_unit-inl.h: a vector of results is a slot, or
+// an element of the head, for the 16 queries of a group. The loops differ, because tiles would not fit into registers,
+// and the three steps follow one another. Included after base/simd/highway.h, once per instruction set; empty for
+// others than AVX-512.
 #include <algorithm>
 #include <cstring>
 
@@ -26,7 +27,7 @@ class DotBlocks {
  public:
   explicit DotBlocks(MatrixState& state) : s_(state), weigher_(state) {}
 
-  // Two groups at a time, which share what is loaded of keys and values.
+  // Runs two groups at a time, which share the loads of keys and values.
   void run_block() {
     for (int64_t g = 0; g < s_.groups_count;) {
       int64_t groups[2];
@@ -42,7 +43,7 @@ class DotBlocks {
  private:
   template <int kGroups>
   void run_groups(const int64_t* groups) {
-    // What lies behind the last slot that is seen has no weight.
+    // Slots behind the last one that any row sees have no weight.
     int64_t end = 0;
     for (int i = 0; i < kGroups; ++i) end = std::max(end, std::min(s_.groups[groups[i]].any.end - s_.block, s_.slots));
     score<kGroups>(groups, end);
@@ -57,11 +58,11 @@ class DotBlocks {
     std::memcpy(&pair, p, sizeof(pair));
     return _mm512_set1_epi32(pair);
   }
-  // Vectors of results of each group that are held in registers.
+  // Vectors of results of each group that stay in registers.
   template <int kGroups>
   static constexpr int64_t kHeld = kGroups == 1 ? 16 : 8;
 
-  // Scores of the slots up to `end`, and of some behind it.
+  // Computes scores of the slots up to `end`, and of some behind it.
   template <int kGroups>
   HWY_NOINLINE void score(const int64_t* groups, int64_t end) {
     constexpr int64_t kAtOnce = kHeld<kGroups>;

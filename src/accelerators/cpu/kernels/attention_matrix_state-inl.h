@@ -1,5 +1,5 @@
-// What attention of prompts in bf16 works on: queries and values as operands of the matrix unit, and sums by query. Included after
-// base/simd/highway.h, once per instruction set.
+// The state of attention of prompts in bf16 (attention_matrix.cpp): queries and values as operands of the matrix unit,
+// and sums for each query. Included after base/simd/highway.h, once per instruction set.
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -29,9 +29,9 @@ constexpr int64_t kMatrixSlots = kAttentionBlock;  // slots of a block
 constexpr int64_t kPieces = kMatrixSlots / kDepth;
 constexpr int64_t kStageFloats = kMatrixSlots * kSide;
 
-// A group of kSide rows of the tile; the last group's rows past the tile's repeat its last one.
+// A group of kSide rows of the tile. In the last group, surplus rows repeat the last row of the tile.
 struct QueryGroup {
-  int32_t begin[kSide], end[kSide];  // the slots that each row sees, of those of the tile
+  int32_t begin[kSide], end[kSide];  // the slots of the tile that each row sees
   int32_t own[kSide];                // the row's own slot
   float slope[kSide];
   float maximum[kSide];
@@ -39,7 +39,7 @@ struct QueryGroup {
   SlotRange any, all;  // slots that any row sees, and those that all rows see
 };
 
-// Elements 2 i and 2 i + 1 of kSide rows of bf16, `row_stride` elements apart, as pairs[i][row], i < kSide.
+// pairs[i][row] = elements 2 i and 2 i + 1 of kSide rows of bf16, `row_stride` elements apart, for i < kSide.
 HWY_INLINE void pair_rows(const uint16_t* rows, int64_t row_stride, uint16_t* pairs) {
 #if HWY_TARGET == HWY_AVX3
   FloatVec v[kLanes];
@@ -53,8 +53,8 @@ HWY_INLINE void pair_rows(const uint16_t* rows, int64_t row_stride, uint16_t* pa
 #endif
 }
 
-// kDepth rows of kDepth elements, `stride` elements apart, of which those from `count` on are taken for zeros, transposed into two
-// tiles: to[d][row]. Returns true if all elements are finite.
+// Transposes kDepth rows of kDepth elements, `stride` elements apart, into two tiles: to[d][row]. Rows from `count` on
+// count as zeros. Returns true if all elements are finite.
 HWY_INLINE bool transpose_values(const uint16_t* rows, int64_t stride, int64_t count, uint16_t* to) {
 #if HWY_TARGET == HWY_AVX3
   __m512i infinite = _mm512_setzero_si512();
@@ -69,7 +69,7 @@ HWY_INLINE bool transpose_values(const uint16_t* rows, int64_t stride, int64_t c
     low[i] = FloatVec{_mm512_castsi512_ps(_mm512_unpacklo_epi16(a, b))};
     high[i] = FloatVec{_mm512_castsi512_ps(_mm512_unpackhi_epi16(a, b))};
   }
-  // Lane l of `low` is element l / 4 * 8 + l % 4, that of `high` four more.
+  // After the transposition, vector i of `low` is element i / 4 * 8 + i % 4, and that of `high` four more.
   transpose(low);
   AA_UNROLL for (int64_t i = 0; i < kLanes; ++i) _mm512_storeu_ps(to + (i / 4 * 8 + i % 4) * kDepth, low[i].raw);
   transpose(high);
@@ -88,8 +88,8 @@ HWY_INLINE bool transpose_values(const uint16_t* rows, int64_t stride, int64_t c
 #endif
 }
 
-// Of a tile whose rows are (token, query head), as those of AttentionTile: its queries, sums and results, and the keys and values of one
-// block at a time. Lives in the calling thread's scratch memory.
+// A tile's queries, sums and results, and the keys and values of one block at a time. Rows are (token, query head), as
+// in AttentionTile. Lives in the calling thread's scratch memory.
 struct MatrixState {
   const AttentionCall& call;
   const AttentionTile& tile;
@@ -97,7 +97,7 @@ struct MatrixState {
   uint16_t* queries;       // [groups][padded / 2][kSide] pairs
   uint16_t* values;        // [kPieces][padded][kDepth slots]
   uint16_t* key_copies;    // [kMatrixSlots][padded]
-  uint16_t* value_copies;  // the same; later those that are not finite, in the order of values
+  uint16_t* value_copies;  // the same; later the values that are not finite, in the order of `values`
   float* sums;             // [groups][padded][kSide]
   float* scores;           // two times [kMatrixSlots][kSide]
   uint16_t* weights;       // two times [kMatrixSlots / 2][kSide] pairs
@@ -153,7 +153,8 @@ struct MatrixState {
     return call.head_row(t, tile.token + row / call.group, head_of(row));
   }
 
-  // Rows of one token follow each other in memory; those of the next are too far away for the processor to expect them.
+  // Prefetches the query of a row. The rows of one token follow each other in memory, but the hardware does not expect
+  // the next token's.
   void prefetch_query(int64_t row) const {
     if (row >= rows) return;
     const Row next = query_row(*call.q, row);
@@ -163,7 +164,7 @@ struct MatrixState {
 
   void prepare() {
     std::fill(sums, sums + groups_count * padded * kSide, 0.0f);
-    // Of a negative factor, the sign goes to the queries: the largest score has the largest weight then.
+    // A negative factor gives its sign to the queries, so that the largest score has the largest weight.
     const float sign = score_factor(call.scale, call.softcap) < 0 ? -1.0f : 1.0f;
     auto* rounded = reinterpret_cast<uint16_t*>(scratch<float>(Scratch::Row0, static_cast<size_t>(kSide * padded)));
     for (int64_t g = 0; g < groups_count; ++g) {
@@ -172,7 +173,7 @@ struct MatrixState {
         const int64_t row = std::min(g * kSide + m, rows - 1);
         SlotRange seen = call.seen_by(tile.token + row / call.group);
         group.own[m] = static_cast<int32_t>(seen.end - 1);
-        // A tile that is a part of the slots may end within a block: what follows belongs to the next part.
+        // A tile of a cut context may end within a block: the slots behind belong to the next part.
         seen = {std::max(seen.begin, tile.begin), std::min(seen.end, tile.end)};
         group.begin[m] = static_cast<int32_t>(seen.begin);
         group.end[m] = static_cast<int32_t>(seen.end);
@@ -202,8 +203,9 @@ struct MatrixState {
     }
   }
 
-  // The first row of the block, and the stride, in elements of bf16. Rows that cannot be used as they lie are copied, with zeros up
-  // to the padded size; those from slots on are zeros then.
+  // Returns the first row of the block and sets the stride, in elements of bf16. Rows that cannot be used in place are
+  // copied and padded with zeros; then rows from `slots` on are zeros too. If `whole`, all kMatrixSlots rows must be
+  // readable.
   const uint16_t* rows_of(const aa_tensor& t, bool whole, uint16_t* copies, int64_t& stride) const {
     const auto* first = static_cast<const uint16_t*>(t.data) + tile.sequence * t.strides[0] +
                         tile.kv_head * t.strides[1] + block * t.strides[2];
@@ -223,7 +225,7 @@ struct MatrixState {
     return copies;
   }
 
-  // Prefetches the rows of the next block into the second level cache.
+  // Prefetches the rows of the next block into the second-level cache.
   void prefetch_next(const aa_tensor& t) const {
     const int64_t ahead = std::min(kMatrixSlots, tile.end - block - slots);
     const auto* row = static_cast<const uint16_t*>(t.data) + tile.sequence * t.strides[0] +
@@ -251,8 +253,8 @@ struct MatrixState {
     if (hides_infinite) set_infinite_apart();
   }
 
-  // 0 * infinity must not reach rows that do not see the slot: values that are not finite are taken out of the block, and added to
-  // the sums of the rows that see them one by one.
+  // 0 * infinity must not reach rows that do not see the slot. So values that are not finite are taken out of the block
+  // and added, one by one, to the sums of the rows that see them.
   void set_infinite_apart() {
     for (int64_t i = 0; i < padded * kMatrixSlots; ++i) {
       const bool finite = (values[i] & 0x7f80u) != 0x7f80u;

@@ -1,10 +1,11 @@
-// Both products of attention of prompts on the matrix unit, for a block of slots. Queries are taken in groups of 16, the columns of every
-// tile of results:
-//   scores [slots][queries] = K Q^T: K is the left operand as it lies in the cache, Q^T is put into pairs of elements once;
-//   sums   [head][queries]  = V^T W: V^T is transposed once for each block of slots and all queries of the tile, and the
-//                             weights W become pairs of slots with one instruction more than rounding them takes.
-// The groups of a block go through three steps, scores, weights and sums, as through a pipeline: while the vector units compute one
-// group's weights, the matrix unit multiplies for its neighbours. Included after base/simd/highway.h, once per instruction set.
+// Both products of attention of prompts on the matrix unit, for one block of slots. Queries are taken in groups of 16,
+// the columns of every tile of results:
+//   scores [slots][queries] = K Q^T: K is the left operand as it lies in the cache; Q^T is packed into pairs once;
+//   sums   [head][queries]  = V^T W: V^T is transposed once for a block of slots and all queries of the tile, and packing the
+//                             weights W into pairs of slots takes one instruction more than rounding them.
+// The groups of a block pass three steps, scores, weights and sums, like a pipeline: while the vector units compute the
+// weights of one group, the matrix unit multiplies for its neighbours. Included after base/simd/highway.h, once per
+// instruction set.
 #include <array>
 #include <type_traits>
 
@@ -23,7 +24,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
-// The matrix unit in software, out of line: there are many places where it is called.
+// The matrix unit in software, out of line because it is called in many places.
 struct SoftwareUnit {
   using Unit = amx::EmulatedUnit;
   static void set_shapes(const std::array<amx::TileShape, amx::kTiles>& shapes) { Unit::set_shapes(shapes); }
@@ -46,7 +47,7 @@ struct SoftwareUnit {
   }
 };
 
-// The blocks of a tile on the matrix unit.
+// Runs the blocks of a tile on the matrix unit.
 template <class Unit>
 class UnitBlocks {
  public:
@@ -59,7 +60,7 @@ class UnitBlocks {
   UnitBlocks(const UnitBlocks&) = delete;
   UnitBlocks& operator=(const UnitBlocks&) = delete;
 
-  // The groups that see something of the block pass the three steps one behind the other.
+  // Passes the groups that see something of the block through the three steps, one behind the other.
   void run_block() {
     int64_t before = -1, last = -1;  // the groups whose weights and whose sums are next
     for (int64_t g = 0, turn = 0;; ++turn) {
@@ -86,11 +87,11 @@ class UnitBlocks {
   }
 
  private:
-  // Other units than the processor's are for tests, on processors that need not have dot products.
+  // The emulated unit is for tests, on processors that need not have dot products.
   using W = Weigher<std::is_same_v<Unit, amx::Unit>>;
 
-  // The three steps, each for another group. Instructions for tiles are mixed with those for vectors by hand, a few with each pair of
-  // slots: the processor does not look far enough ahead to do so itself.
+  // The three steps, each for a different group. Tile instructions are interleaved by hand with vector instructions, a
+  // few with each pair of slots: out-of-order execution does not reach far enough to overlap them.
   template <int kChunks>
   HWY_NOINLINE void run_turn(int64_t scored, float* new_scores, int64_t weighed, float* scores, uint16_t* weights,
                              int64_t summed, const uint16_t* old_weights) {
@@ -201,7 +202,7 @@ class UnitBlocks {
         });
       });
       weigher_.end(weighed, weighing);
-    } else {  // other instruction sets only test this, and compilers take long for unrolled loops
+    } else {  // only for tests, so the loops need not be interleaved
       for_steps([&](auto step) HWY_ATTR { for_pairs([&](auto pair) HWY_ATTR { move_tiles(step, pair); }); });
       weigher_.weigh(weighed, scores, weights);
     }
@@ -220,7 +221,7 @@ class UnitBlocks {
     }
   }
 
-  // Adds weighted values to the sums.
+  // Adds the weighted values of the block to the sums.
   void sum(int64_t group, const uint16_t* weights) {
     for (int64_t d = 0; d < s_.padded; d += kSide) {
       float* sums = s_.sums + (group * s_.padded + d) * kSide;

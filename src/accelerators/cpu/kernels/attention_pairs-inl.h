@@ -1,6 +1,7 @@
-// Attention of one token over keys and values in bf16 by dot products of pairs (AVX512_BF16), which are twice the multiply-adds of
-// an instruction with fp32: of elements 2 i and 2 i + 1 of queries and keys, and of slots 2 j and 2 j + 1 for weights and
-// values. Queries and weights are bf16. Included after base/simd/highway.h, once per instruction set; empty for others than AVX-512.
+// Attention of one token over keys and values in bf16 by dot products of pairs (AVX512_BF16), whose instructions have
+// twice the multiply-adds of those in fp32. Pairs are elements 2 i and 2 i + 1 of queries and keys, and slots 2 j and 2
+// j + 1 of weights and values. Queries and weights are bf16 too. Included after base/simd/highway.h, once per
+// instruction set; empty for others than AVX-512.
 #include <algorithm>
 
 #include "accelerators/cpu/kernels/attention_rows-inl.h"
@@ -21,15 +22,16 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX3
 
-// Rounds n floats, a multiple of kPair, in place: they take the first half of their memory.
+// Rounds n floats, a multiple of kPair, to bf16 in place: these take the first half of the memory.
 HWY_INLINE void round_to_bf16(float* x, int64_t n) {
   for (int64_t i = 0; i < n; i += kPair) {
     _mm512_storeu_si512(x + i / 2, round_to_bf16(hn::LoadU(kFloats, x + i), hn::LoadU(kFloats, x + i + kLanes)));
   }
 }
 
-// Puts queries of kRows rows, `size` floats apart, the first half of each bf16, into the order of score_pairs(): for each kPair, for
-// each p < 4, for each row, a vector that has pair 4 b + p in all lanes of its 128 bits number b. `to` has 2 * kRows * size floats.
+// Puts kRows rows of queries, whose bf16 numbers are the first half of `size` floats, into the order of score_pairs().
+// For each kPair elements (16 pairs), each p < 4 and each row there is a vector whose 128 bits number b are four times
+// pair 4 b + p. `to` has 2 * kRows * size floats.
 template <int kRows>
 HWY_INLINE void spread_pairs(const float* q, int64_t size, float* to) {
   for (int64_t i = 0; i < size / 2; i += kLanes, to += 4 * kRows * kLanes) {
@@ -43,7 +45,7 @@ HWY_INLINE void spread_pairs(const float* q, int64_t size, float* to) {
   }
 }
 
-// Transposes the squares of 4 lanes in each 128 bits of four vectors.
+// Transposes 4 x 4 lanes within each 128 bits of four vectors.
 HWY_INLINE void transpose_fours(__m512 (&v)[4]) {
   const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(v[0], v[1])),
                 b = _mm512_castps_pd(_mm512_unpacklo_ps(v[2], v[3]));
@@ -55,7 +57,7 @@ HWY_INLINE void transpose_fours(__m512 (&v)[4]) {
   v[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(c, d));
 }
 
-// The sums of the four 128 bits of two vectors, one after the other.
+// Adds up the four 128-bit parts of each vector: the four sums of a, then those of b.
 HWY_INLINE __m256 sums_of_blocks(FloatVec a, FloatVec b) {
   const auto halves = [](FloatVec v) HWY_ATTR {
     return _mm256_add_ps(_mm512_castps512_ps256(v.raw), _mm512_extractf32x8_ps(v.raw, 1));
@@ -64,10 +66,10 @@ HWY_INLINE __m256 sums_of_blocks(FloatVec a, FloatVec b) {
   return _mm256_add_ps(_mm256_permute2f128_ps(of_a, of_b, 0x20), _mm256_permute2f128_ps(of_a, of_b, 0x31));
 }
 
-// scores[m][j] = factor * sum of q[m] * key j, with q from spread_pairs(). Rows of scores are kSlots floats apart.
+// scores[m][j] = factor * query m * key j, with q from spread_pairs(). Rows of scores are kSlots floats apart.
 //
-// The pairs of four keys are transposed within 128 bits, so that a lane has products of one slot: fewer lanes are left to be summed
-// than if a vector had a whole key, and keys need half of the shuffles of a whole transposition.
+// Four keys are transposed within 128 bits, so that a lane has products of one slot only. That leaves fewer lanes to be
+// summed than a whole key in each vector, and takes half of the shuffles of a complete transposition.
 template <int kRows>
 HWY_NOINLINE void score_pairs(const BlockRows& keys, const float* q, int64_t size, float factor, float* scores) {
   constexpr int kFours = kRows < 8 ? 4 : 2;
@@ -110,19 +112,19 @@ HWY_NOINLINE void score_pairs(const BlockRows& keys, const float* q, int64_t siz
   }
 }
 
-// As weigh() of attention_softmax-inl.h, with weights that are rounded to bf16 and take the first half of the row's memory. Their
-// sum is that of the rounded ones: then a value that all slots share is the result, and errors of weights count for what
-// values differ by.
+// As weigh() of attention_softmax-inl.h, but the weights are rounded to bf16 and take the first half of the row's
+// memory. The total is that of the rounded weights: a value that all slots have in common is then the exact result, and
+// rounding errors of weights count only as far as values differ.
 HWY_INLINE float weigh_pairs(float* scores, int64_t slots, float softcap, RowSlope slope, float& row_maximum,
                              float* row_total) {
   const int64_t pairs = (slots + kPair - 1) / kPair;
   for (int64_t j = slots; j < pairs * kPair; ++j) scores[j] = kMinusInfinity;
-  // A cap would make the last ones finite.
+  // A soft cap would make the padding finite, so it is masked then.
   const int64_t end = softcap > 0 ? slots : pairs * kPair;
   const Shift shift = raise_maximum(scores, 2 * pairs, 0, end, softcap, slope, row_maximum);
   const __m512i ones = _mm512_set1_epi16(0x3f80);
   auto total = hn::Mul(hn::LoadU(kFloats, row_total), hn::Set(kFloats, shift.correction));
-  // The error of the coarse power is far below that of rounding.
+  // The error of coarse_power() is far below that of rounding to bf16.
   const auto weight = [&](const float* score)
                           HWY_ATTR { return coarse_power(hn::Sub(hn::LoadU(kFloats, score), shift.maximum), 0); };
   for (int64_t i = 0; i < pairs; ++i) {
@@ -134,8 +136,9 @@ HWY_INLINE float weigh_pairs(float* scores, int64_t slots, float softcap, RowSlo
   return shift.correction;
 }
 
-// sums[m] = sums[m] * correction[m] + sum over slots of weights[m][j] * value j, for kLines * kPair elements from d on. Of each
-// kPair sums those of elements 8 i to 8 i + 3 come first.
+// sums[m] = sums[m] * correction[m] + sum over slots of weights[m][j] * value j, for kLines * kPair elements from d on.
+// Unpacking leaves the sums of each kPair elements in another order: those of elements 8 i to 8 i + 3 first
+// (SumOrder::InFours).
 template <int kRows, int kLines>
 HWY_INLINE void sum_pair_columns(const BlockRows& values, int64_t d, const float* weights, const float* correction,
                                  float* sums, int64_t size) {

@@ -1,7 +1,8 @@
-// The products of attention over prompts with AVX2: three rows by a panel of four vectors. Twelve sums, three vectors and a value in all
-// lanes take all registers, and the fourth vector is an operand in memory. That is 18 instructions for twelve multiply-adds, where six
-// rows by two vectors take 20 and the compiler's loop 24: a core that another virtual machine uses too seems to be bound
-// by their number (docs/performance.md). Included after base/simd/highway.h, once per instruction set; empty for others than AVX2.
+// The products of attention over prompts with AVX2: three rows by a panel of four vectors. Twelve sums, three vectors
+// and a broadcast number take all 16 registers, and the fourth vector is a memory operand. That is 18 instructions for
+// twelve multiply-adds, where six rows by two vectors take 20 and the compiler's loop takes 24. A core whose other
+// thread runs another virtual machine seems to be bound by the number of instructions (docs/performance.md). Included
+// after base/simd/highway.h, once per instruction set; empty for others than AVX2.
 #include "accelerators/cpu/kernels/vector-inl.h"
 
 #if defined(ANYACCEL_CPU_KERNELS_ATTENTION_PANEL_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -17,11 +18,11 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX2
 
 constexpr int kPanelRows = 3, kPanelVectors = 4;
-// Floats of a row of a panel, which lie without gaps: rows that are a power of two of bytes apart share few sets of the first-level
-// cache.
+// Floats of a row of a panel. Rows have no gaps: rows that are a power of two of bytes apart would share few sets of
+// the first-level cache.
 constexpr int64_t kPanelFloats = kPanelVectors * kLanes;
 
-// One step: row number `step` of the panel, and that value of each of the rows.
+// One step: multiplies row number `step` of the panel with element `step` of each of the three rows of a.
 // clang-format off
 #define AA_PANEL_ROW(row, step, s0, s1, s2, s3)                     \
   "vbroadcastss " #step "*4(%[a]" row "), %%ymm15\n\t"              \
@@ -46,7 +47,7 @@ constexpr int64_t kPanelFloats = kPanelVectors * kLanes;
       : [a] "r"(a), [b] "r"(b), [row] "r"(a_row * static_cast<int64_t>(sizeof(float)))                           \
       : "xmm12", "xmm13", "xmm14", "xmm15", "memory")
 
-// sum[m][n] += a[m * a_row + k] * vector n of row k of the panel b, for `steps` k.
+// sum[m][n] += a[m * a_row + k] * vector n of row k of the panel b, over `steps` values of k.
 HWY_INLINE void add_panel(const float* a, int64_t a_row, const float* b, int64_t steps,
                           FloatVec (&sum)[kPanelRows][kPanelVectors]) {
   for (; steps >= 4; steps -= 4, a += 4, b += 4 * kPanelFloats) {

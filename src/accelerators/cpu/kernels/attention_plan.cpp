@@ -11,8 +11,8 @@
 namespace anyaccel::cpu {
 namespace {
 
-// A context is cut into parts of so many slots, for about kSplitTiles tiles of all key/value heads together: longer parts read
-// faster, and more tiles keep more threads busy.
+// A context is cut so that all key/value heads together have about kSplitTiles tiles, of a limited number of slots:
+// longer parts are read faster, but more tiles keep more threads busy.
 constexpr int64_t kSplitTiles = 32;
 constexpr int64_t kFewestSplitSlots = 256, kMostSplitSlots = 2048;
 

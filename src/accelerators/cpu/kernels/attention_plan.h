@@ -21,8 +21,8 @@ namespace anyaccel::cpu {
 
 // Rows of a tile for the kernel in fp32.
 constexpr int64_t kTileRows = 128;
-// For that on the matrix unit, which transposes each block of values for the rows of one tile: more, but of a prompt of 512 tokens
-// still as many tiles as keep 32 threads busy.
+// Rows of a tile for the kernel on the matrix unit. It transposes a block of values once for each tile, so that larger
+// tiles are better; but a prompt of 512 tokens still gives enough tiles to keep 32 threads busy.
 inline int64_t matrix_tile_rows(const AttentionCall& call) {
   return std::clamp<int64_t>(call.q->shape[0] * call.group / 8, kTileRows, 4 * kTileRows);
 }
@@ -37,14 +37,14 @@ class AttentionPlan {
     std::atomic<int64_t> missing;
   };
 
-  // Tiles have at most `tile_rows` rows, but those of one token.
+  // A tile has at most `tile_rows` rows, unless the query heads of one token are more.
   AttentionPlan(const AttentionCall& call, bool by_row, int64_t tile_rows = kTileRows);
 
   AttentionTile* tiles = nullptr;  // in the order in which threads should begin them
   Merge* merges = nullptr;
   int64_t tile_count = 0;
   int64_t merge_count = 0;
-  int64_t work = 0;  // multiply-adds, and elements read at the rate of several of them
+  int64_t work = 0;  // multiply-adds plus 4 for each element of keys, divided by 8
 
  private:
   struct Span;

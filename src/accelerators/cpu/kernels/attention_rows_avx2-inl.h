@@ -1,5 +1,6 @@
-// Defines what attention_rows-inl.h says with AVX2: a block of keys is followed by the values of its slots, those by the next keys, and
-// what is read next is fetched a row at a time. Empty for other instruction sets.
+// What attention_rows-inl.h declares, for AVX2: the keys of a block are read, then its values, then the keys of the
+// next block. While one of these is computed with, the rows that follow are prefetched. Empty for other instruction
+// sets.
 #include <algorithm>
 
 #include "accelerators/cpu/kernels/attention_tile.h"
@@ -20,29 +21,30 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 // Slots of a block: whole groups of kTwelveSlots and whole vectors. On a Zen 3, 48 were some 5% slower.
 constexpr int64_t kSlots = 96;
-// Floats from one row of scores to the next: store_twelve() needs some behind each.
+// Floats from one row of scores to the next: store_twelve() writes behind the scores of a row.
 constexpr int64_t kScoreStride = kSlots + kLanes;
 
 constexpr int64_t part_of_slots(int64_t slots) { return (slots + kSlots - 1) / kSlots * kSlots; }
 
-// Rows of keys or values of a block, and those that are read after it. While scores are computed from keys, the values of the block are
-// fetched, and while values are added up, the next keys. On a Zen 3 computing and reading overlap only so: with the processor's own
-// prefetchers alone, or with fetches 1,024 and 3,072 bytes ahead, both together take nearly the sum of their times. The stride is in bytes.
+// Rows of keys or values of a block, and the rows that are read after it: the values of the block are prefetched while
+// scores are computed from its keys, and the next keys while its values are summed. On a Zen 3, only this overlaps
+// computing with reading. With the hardware prefetchers alone, or with prefetches 1,024 and 3,072 bytes ahead, the two
+// together take nearly the sum of their times. The stride is in bytes.
 struct BlockRows {
   const char* first;
   int64_t stride, slots;
-  const char* next;  // as far apart
+  const char* next;  // the first of the rows that are read next, with the same stride
   int64_t next_slots;
 
   HWY_INLINE const char* row(int64_t j) const { return first + j * stride; }
 
-  // Fetches what has the place of an address in a row, in the rows that are read next.
+  // Prefetches the place in the next rows that corresponds to `at`, an address in these rows.
   HWY_INLINE void prefetch(const char* at) const { __builtin_prefetch(next + (at - first), 0, 2); }
-  // The same into the first-level cache, where blocks of bytes have room.
+  // The same into the first-level cache, which has room for blocks of bytes.
   HWY_INLINE void prefetch_near(const char* at) const { __builtin_prefetch(next + (at - first), 0, 3); }
 };
 
-// Fetches, for elements d to d + kPair of a row of keys, those of a row of values.
+// Prefetches elements d to d + kPair of the row of values that belongs to a row of keys.
 template <class Type>
 HWY_INLINE void prefetch_values(const BlockRows& rows, const char* row, int64_t d) {
   rows.prefetch(row + row_offset(Type(), d));
@@ -75,7 +77,8 @@ class BlockWalk {
   const AttentionTile& tile_;
 };
 
-// Fetches one of the next rows before each `walks` slots, so that all of them are fetched by the last walk.
+// Prefetches one of the next rows before every `walks` slots, so that all of them are fetched at the end of the last
+// walk.
 class SlotWalk {
  public:
   enum Into { kFar, kNear };  // the second-level cache, or the first
@@ -92,7 +95,7 @@ class SlotWalk {
   HWY_INLINE void for_each_row(Function function) {
     for_each_row(values_.first, values_.stride, function);
   }
-  // The same with other rows in place of these.
+  // The same, but passes other rows than these to the function.
   template <class Function>
   HWY_INLINE void for_each_row(const char* row, int64_t stride, Function function) {
     for (int64_t j = 0; j < values_.slots;) {

@@ -1,5 +1,6 @@
-// Defines what attention_rows-inl.h says with AVX-512: a tile is cut into parts that are walked side by side, so that as many sequential
-// streams are in flight, and lines are prefetched at two distances. Empty for other instruction sets.
+// What attention_rows-inl.h declares, for AVX-512: a tile is cut into parts that are walked side by side, so that
+// several sequential streams are in flight, and lines are prefetched at two distances. Empty for other instruction
+// sets.
 #include <algorithm>
 #include <type_traits>
 
@@ -22,17 +23,17 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 // Slots of a block.
 constexpr int64_t kSlots = 128;
 constexpr int64_t kScoreStride = kSlots;  // floats from one row of scores to the next
-// Parts of a tile that are walked side by side, for the processor's own prefetchers: on two cores of a Zen 4, 4 read a bf16 cache a
-// tenth faster than 8.
+// Parts of a tile that are walked side by side, for the hardware prefetchers: on two cores of a Zen 4, 4 read a bf16
+// cache a tenth faster than 8.
 constexpr int64_t kStreams = 4;
-// Bytes ahead of the loads, for the first and the second level cache, as in gemv.cpp.
+// Prefetch distances in bytes for the first- and the second-level cache, as in gemv.cpp.
 constexpr int64_t kNearPrefetch = 1024, kFarPrefetch = 3072;
 
-// Streams have an odd number of rows (BlockWalk), so that whole blocks of them lack a row.
+// Rounds up to whole blocks less one row of each stream, since streams have an odd number of rows (see BlockWalk).
 constexpr int64_t part_of_slots(int64_t slots) { return (slots + kStreams + kSlots - 1) / kSlots * kSlots - kStreams; }
 
-// Rows of keys or values of a block. Slot j of the block is row j / kStreams of stream j % kStreams. Strides, and the
-// distances at which the first and the second level cache are filled, are in bytes.
+// Rows of keys or values of a block. Slot j of the block is row j / kStreams of stream j % kStreams. Strides and the
+// prefetch distances of the first- and the second-level cache are in bytes.
 struct BlockRows {
   const char* first;
   int64_t stride, stream_stride;
@@ -41,14 +42,14 @@ struct BlockRows {
 
   HWY_INLINE const char* row(int64_t j) const { return first + j % kStreams * stream_stride + j / kStreams * stride; }
 
-  // Prefetches, for an address in a row, the same one in later rows of its stream.
+  // Prefetches the same place as `at`, an address in a row, in later rows of its stream.
   HWY_INLINE void prefetch(const char* at) const {
     __builtin_prefetch(at + near, 0, 3);
     __builtin_prefetch(at + far, 0, 2);
   }
 };
 
-// Prefetches, for elements d to d + kPair of a row, those of later rows of its stream.
+// Prefetches elements d to d + kPair of later rows of the stream of `row`.
 template <class Type>
 HWY_INLINE void prefetch_values(const BlockRows& rows, const char* row, int64_t d) {
   const char* at = row + row_offset(Type(), d);
@@ -56,9 +57,9 @@ HWY_INLINE void prefetch_values(const BlockRows& rows, const char* row, int64_t 
   if constexpr (std::is_same_v<Type, F32Type>) rows.prefetch(at + 64);
 }
 
-// Streams of equally many rows, then what is left, slot by slot. An odd number, since rows are a power of two of bytes long, and the
-// streams' lines would share few sets of the first level cache otherwise. Slopes count slots by their places in a block, so with
-// them all is done slot by slot.
+// Walks streams of equally many rows, then the remaining rows slot by slot. The number of rows is odd: rows are a power
+// of two of bytes long, and otherwise the streams' lines would share few sets of the first-level cache. Slopes take the
+// position of a slot in its block for its distance, so with slopes all rows are walked slot by slot.
 class BlockWalk {
  public:
   BlockWalk(const AttentionCall& call, const AttentionTile& tile)
@@ -67,7 +68,7 @@ class BlockWalk {
         in_streams_(call.slopes->dtype == AA_DTYPE_NONE && tile.end - tile.begin >= kSlots),
         rows_(in_streams_ ? ((tile.end - tile.begin) / kStreams - 1) / 2 * 2 + 1 : 0) {}
 
-  // Prefetches the rows with which the streams begin, those that no loads of earlier rows prefetch.
+  // Prefetches the first rows of each stream, which no earlier row prefetches.
   void fetch_first(const aa_tensor& t) const {
     if (!in_streams_) return;
     const BlockRows all = rows_of(t, tile_.begin, rows_ * kStreams, rows_, 1);

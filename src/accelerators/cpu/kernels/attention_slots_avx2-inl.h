@@ -1,9 +1,9 @@
-// Attention of a token over rows of bf16 without gaps, with AVX2: what a core takes in is instructions, whatever they are, so these are
-// the arrangements with the fewest for a multiply-add. Included after base/simd/highway.h, once per instruction set; empty for others than
-// AVX2.
+// Attention of one token over dense rows of bf16 with AVX2. The number of instructions bounds a core here, whatever
+// they are, so these are the arrangements with the fewest for a multiply-add. Included after base/simd/highway.h, once
+// per instruction set; empty for others than AVX2.
 //
-// Keys are widened and transposed once for all query heads, so that lanes are slots, and no lanes are left to be summed. Values are
-// added up for three vectors of results and four heads.
+// Keys are widened and transposed once for all query heads: lanes are slots, and no horizontal sums are left. Values
+// are summed for three vectors of results and four heads at once.
 #include <algorithm>
 #include <type_traits>
 
@@ -27,22 +27,22 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 constexpr int64_t kLine = 64;
 
-// Whether rows of `size` elements lie one behind the other.
+// Returns whether rows of `size` elements follow each other without gaps.
 HWY_INLINE bool are_dense(const BlockRows& rows, int64_t size) { return rows.stride == row_offset(Bf16Type(), size); }
 
 // ---- keys -----------------------------------------------------------------------------------------------------------
 
 // Elements that are transposed together, so that keys and queries stay in the first-level cache.
 constexpr int64_t kKeyElements = 64;
-// Elements of a step of score_slots(), and lines that it fetches.
+// Elements of a step of score_slots(), and lines that it prefetches into each cache.
 constexpr int64_t kScoreStep = 8, kScoreLines = 3;
 
-// Keys of kSlotsAtOnce slots, transposed.
+// Up to kKeyElements elements of kSlotsAtOnce keys, transposed.
 struct SlotKeys {
   alignas(32) float values[kKeyElements][kSlotsAtOnce];
 };
 
-// Puts factor * queries of kTwelveRows rows, `size` floats apart, into the order of score_slots(): for each element those of each row.
+// to[element][row] = factor * query, for kTwelveRows rows that are `size` floats apart: the order of score_slots().
 HWY_INLINE void pack_slot_queries(const float* HWY_RESTRICT q, int64_t size, float factor, float* HWY_RESTRICT to) {
   for (int64_t d = 0; d < size; ++d) {
     for (int64_t m = 0; m < kTwelveRows; ++m) *to++ = factor * q[m * size + d];
@@ -63,8 +63,9 @@ HWY_INLINE void transpose_keys(const char* row, int64_t stride, float* to) {
   }
 }
 
-// Assembly blocks hold their whole loops, since the compiler keeps sums in memory between blocks. They set the sums, and add to nothing,
-// so that their operands are few enough. Registers 12 to 14 are keys or values, and 15 is a query or a weight.
+// Each assembly block holds a whole loop, because the compiler spills sums between blocks. The loops begin with zeros
+// instead of given sums, which keeps the number of operands within the compiler's limit. Registers 12 to 14 hold keys
+// or values, and 15 a query or a weight.
 // clang-format off
 #define AA_CLEAR(sum) "vxorps %[" #sum "], %[" #sum "], %[" #sum "]\n\t"
 #define AA_CLEAR_SUMS                                                           \
@@ -76,7 +77,7 @@ HWY_INLINE void transpose_keys(const char* row, int64_t stride, float* to) {
   [s8] "=&x"((sums)[8].raw), [s9] "=&x"((sums)[9].raw), [s10] "=&x"((sums)[10].raw), [s11] "=&x"((sums)[11].raw)
 #define AA_CLOBBERED "xmm12", "xmm13", "xmm14", "xmm15", "memory", "cc"
 
-// The products of three vectors with one number, which an instruction spreads.
+// Adds the products of two or three vectors with one number, which is broadcast.
 #define AA_ADD_TWO(number, s0, s1)               \
   "vbroadcastss " number ", %%ymm15\n\t"         \
   "vfmadd231ps %%ymm12, %%ymm15, %[" #s0 "]\n\t" \
@@ -95,12 +96,12 @@ HWY_INLINE void transpose_keys(const char* row, int64_t stride, float* to) {
   AA_ADD_THREE(#e "*16+12(%[query])", s9, s10, s11)
 // clang-format on
 
-// scores[m][s] = sum of the products of keys with the queries of kTwelveRows rows over `elements`, a multiple of kScoreStep, added to
-// what is there unless `first`. Fetches kScoreLines lines from `ahead` on with each kScoreStep elements, and into the first-level cache as
-// many that lie `near` bytes behind those.
+// scores[m][s] = query m * key s over `elements` elements, a multiple of kScoreStep, plus what is there unless `first`,
+// for kTwelveRows rows. With each kScoreStep elements, prefetches kScoreLines lines from `ahead` on into the
+// second-level cache, and as many lines `near` bytes behind those into the first-level cache.
 HWY_INLINE void score_slots(const SlotKeys& keys, const float* query, int64_t elements, bool first, const char* ahead,
                             int64_t near, float* HWY_RESTRICT scores) {
-  static_assert(kScoreStep == 8 && kScoreLines == 3 && kSlotsAtOnce * sizeof(float) == 96);  // as below
+  static_assert(kScoreStep == 8 && kScoreLines == 3 && kSlotsAtOnce * sizeof(float) == 96);  // as in the assembly
   FloatVec sums[12];
   const float* key = keys.values[0];
   const float* const end = key + elements * kSlotsAtOnce;
@@ -130,15 +131,16 @@ HWY_INLINE void score_slots(const SlotKeys& keys, const float* query, int64_t el
   }
 }
 
-// scores[m][j] = query m * key j for dense rows, a multiple of kTwelveRows of them, and kSlotsAtOnce slots or more. `q` is of
-// pack_slot_queries(), those of each kTwelveRows rows.
+// scores[m][j] = query m * key j over dense rows, for a multiple of kTwelveRows query heads and at least kSlotsAtOnce
+// slots. `q` has each kTwelveRows of them in the order of pack_slot_queries().
 HWY_NOINLINE void score_bf16(const BlockRows& keys, const float* HWY_RESTRICT q, int64_t rows, int64_t size,
                              float* HWY_RESTRICT scores) {
-  // The keys that are transposed next are brought from the second-level cache to the first: without, scores take some 5% longer.
+  // The keys that are transposed next are prefetched into the first-level cache: without that, scores take some 5%
+  // longer.
   const auto near = static_cast<int64_t>(reinterpret_cast<intptr_t>(keys.first) -
                                          reinterpret_cast<intptr_t>(keys.next) + kSlotsAtOnce * keys.stride);
   for (int64_t first = 0; first < keys.slots; first += kSlotsAtOnce) {
-    const int64_t j = std::min(first, keys.slots - kSlotsAtOnce);  // the last ones may be computed twice
+    const int64_t j = std::min(first, keys.slots - kSlotsAtOnce);  // the last slots may be computed twice
     const char* ahead = keys.next + j * keys.stride;
     for (int64_t begin = 0; begin < size; begin += kKeyElements) {
       const int64_t elements = std::min(kKeyElements, size - begin);
@@ -149,7 +151,7 @@ HWY_NOINLINE void score_bf16(const BlockRows& keys, const float* HWY_RESTRICT q,
           transpose_keys(row + row_offset(Bf16Type(), d), keys.stride, transposed.values[d] + v * kLanes);
         }
       }
-      // Two groups of rows fetch all values, a half each.
+      // Two groups of rows prefetch all of the block's values, a half each.
       const int64_t half = elements / kScoreStep * kScoreLines * kLine;
       for (int64_t m = 0; m < rows; m += kTwelveRows) {
         score_slots(transposed, q + m * size + begin * kTwelveRows, elements, begin == 0,
@@ -164,11 +166,12 @@ HWY_NOINLINE void score_bf16(const BlockRows& keys, const float* HWY_RESTRICT q,
 
 // ---- values ---------------------------------------------------------------------------------------------------------
 
-// Vectors of results that are added up together: of three pairs the first three and the last three, or those of one pair.
+// Vectors of results that are summed together: the first or the last three of three pairs, or the two of a single pair.
 enum class Columns { First, Last, Pair };
 constexpr int64_t kColumnPairs = 3;  // pairs of First and Last
 
-// Slots of a step of sum_twelve(), and what it fetches with each: a line, and another `second` bytes behind it.
+// Slots of a step of sum_twelve(), and the two lines that a step prefetches: one at `at`, and one `second` bytes behind
+// it.
 constexpr int64_t kSlotsATime = 3;
 struct LinesAhead {
   const char* at;
@@ -199,7 +202,7 @@ struct LinesAhead {
 #define AA_SUM_TWO(slot)                                                        \
   AA_ADD_TWO(AA_WEIGHT(slot, 0), s0, s1) AA_ADD_TWO(AA_WEIGHT(slot, 1), s2, s3) \
   AA_ADD_TWO(AA_WEIGHT(slot, 2), s4, s5) AA_ADD_TWO(AA_WEIGHT(slot, 3), s6, s7)
-// kSlotsATime slots at a time, and those that are left.
+// The loop over slots: kSlotsATime in each step, and then the remaining ones.
 #define AA_SUM_ASM(load, add)                                                                             \
   asm(AA_CLEAR_SUMS                                                                                       \
       "cmp %[weight], %[end]\n\tje 2f\n\t"                                                                \
@@ -217,8 +220,8 @@ struct LinesAhead {
       : AA_CLOBBERED)
 // clang-format on
 
-// sums[m] = sums[m] * correction[m] + sum over slots of weights[m][j] * value j, for kTwelveRows rows of `size` sums and the columns
-// that begin at `row` and `sums`.
+// sums[m] = sums[m] * correction[m] + sum over slots of weights[m][j] * value j, for kTwelveRows rows of `size` sums
+// and the columns at which `row` and `sums` point.
 template <Columns kColumns>
 HWY_INLINE void sum_twelve(const BlockRows& values, const char* row, const float* weight, const float* correction,
                            float* HWY_RESTRICT sums, int64_t size, LinesAhead& ahead) {
@@ -246,12 +249,13 @@ HWY_INLINE void sum_twelve(const BlockRows& values, const char* row, const float
 // As sum_rows() for dense rows of bf16, a multiple of kTwelveRows query heads.
 HWY_NOINLINE void sum_bf16(const BlockRows& values, const float* weights, const float* correction, float* sums,
                            int64_t rows, int64_t size) {
-  // One group of rows fetches two lines where two fetch one each.
+  // A step prefetches two lines if there is one group of rows, and one line if there are more.
   const int64_t lines = rows == kTwelveRows ? 2 : 1;
   int64_t left = values.next_slots * values.stride / kLine;
   LinesAhead ahead{values.next, (lines - 1) * kLine, lines * kLine};
   const auto sum = [&](auto columns, int64_t d, int64_t bytes) HWY_ATTR {
     for (int64_t m = 0; m < rows; m += kTwelveRows) {
+      // When nothing is left, the prefetches repeat a line of these values.
       if (left <= 0) ahead = {values.first, 0, 0};
       left -= values.slots / kSlotsATime * lines;
       sum_twelve<columns()>(values, values.first + bytes, weights + m * kScoreStride, correction + m,

@@ -1,4 +1,5 @@
-// The online softmax of attention, one row of scores at a time, with AVX2 eight. Included after base/simd/highway.h, once per instruction set.
+// The online softmax of attention: one row of scores at a time, or eight with AVX2. Included after base/simd/highway.h,
+// once per instruction set.
 #include <algorithm>
 #include <limits>
 #include <numbers>
@@ -17,7 +18,8 @@ HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-// On the matrix unit, by how much scores, in units of log2(e), may be above the maximum that weights are relative to.
+// In the bf16 kernels for prompts and on the matrix unit: how far scores, in units of log2(e), may exceed the maximum
+// that weights are relative to before it is raised.
 constexpr float kMaximumLag = 8.0f;
 
 // 2^x + added * 2^floor(x), x <= 127; the relative error of the power is below 3e-6. Below -127 it is 0 or, for the processor's
@@ -43,8 +45,8 @@ HWY_INLINE FloatVec coarse_power(FloatVec x, float added) {
 #endif
 }
 
-// 2^x, to be rounded to bf16 by cutting off the lower half of its bits: the 2^-8 of the mantissa that a cut needs are added. The
-// relative error of what is left is below 2^-8 + 3e-6.
+// 2^x with half a unit of bf16's last place (2^-8 of the mantissa) added, so that cutting off the lower 16 bits rounds
+// it. The relative error of what is left is below 2^-8 + 3e-6.
 HWY_INLINE FloatVec power_to_cut(FloatVec x) { return coarse_power(x, 0x1p-8f); }
 
 // Returns the factor by which queries, or their scores, are multiplied: scores are held in units of log2(e), so that the
@@ -59,8 +61,8 @@ struct RowSlope {
   int64_t own;
 };
 
-// Caps the scores of so many vectors, adds the slope times the distance, and makes those outside of [begin, end) -infinity.
-// Returns the largest of each lane.
+// Caps the scores of so many vectors, adds the slope times the distance, and sets those outside of [begin, end) to
+// -infinity. Returns the largest of each lane.
 HWY_INLINE FloatVec cap_and_mask(float* scores, int64_t vectors, int64_t begin, int64_t end, float softcap,
                                  RowSlope slope) {
   const auto first = hn::Set(kInts, static_cast<int32_t>(begin));
@@ -82,10 +84,10 @@ HWY_INLINE FloatVec cap_and_mask(float* scores, int64_t vectors, int64_t begin, 
   return top;
 }
 
-// How scores of a row become weights, after the maximum of the row may have grown.
+// What turns the scores of a row into weights after its maximum may have grown.
 struct Shift {
   FloatVec maximum;
-  float correction;  // by which the row's sums so far must be multiplied
+  float correction;  // the factor for the sums of the row so far
 
   HWY_INLINE FloatVec weight(const float* scores) const {
     return exp2_below(hn::Sub(hn::LoadU(kFloats, scores), maximum));
@@ -127,11 +129,11 @@ HWY_INLINE float weigh(float* scores, int64_t vectors, int64_t begin, int64_t en
   return shift.correction;
 }
 
-// Floats that maxima and corrections of rows need behind them, see weigh_rows().
+// Floats that weigh_rows() needs behind the maxima and corrections of the rows.
 constexpr int64_t kBehindRows = HWY_TARGET == HWY_AVX2 ? kLanes : 0;
 
 #if HWY_TARGET == HWY_AVX2
-// The largest lane of each of kLanes vectors, in their order.
+// The largest lane of each of kLanes vectors, in the order of the vectors.
 HWY_INLINE FloatVec maxima_of_lanes(const FloatVec (&v)[kLanes]) {
   const auto two = [](__m256 a, __m256 b)
                        HWY_ATTR { return _mm256_max_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xdd)); };
@@ -140,16 +142,18 @@ HWY_INLINE FloatVec maxima_of_lanes(const FloatVec (&v)[kLanes]) {
   return FloatVec{_mm256_max_ps(_mm256_permute2f128_ps(low, high, 0x20), _mm256_permute2f128_ps(low, high, 0x31))};
 }
 
-// What weigh_rows() is told of a row: the scores that are computed, whole vectors, and those that it sees. No vectors: nothing.
+// What weigh_rows() needs to know of a row: the whole vectors of scores that were computed, and the range that it sees.
+// Without vectors, the row is left alone.
 struct RowScores {
   int64_t vectors, begin, end;
   RowSlope slope;
 };
 
-// As weigh() for `rows` rows whose scores are `stride` floats apart, of_row(m) gives the RowScores of each. What rows wait for,
-// their maxima and the branches that these decide, is done for kLanes rows at once, so that exponentials follow each other without
-// gaps. Up to kLanes - 1 maxima behind those of the rows are read and stored as they were (but for a NaN, whose row is NaN by its sums), and so
-// many more corrections are written.
+// As weigh() for `rows` rows whose scores are `stride` floats apart; of_row(m) returns the RowScores of row m. The
+// parts that are bound by latency, the maxima and the branches that depend on them, are computed for kLanes rows at
+// once, so that the exponentials follow each other without gaps. Up to kLanes - 1 maxima behind the last row are read
+// and stored unchanged, except that a NaN may be lost, whose row has NaN as its sums anyway. As many corrections are
+// written.
 template <class OfRow>
 HWY_INLINE void weigh_rows(int64_t rows, float* scores, int64_t stride, float softcap, float* maximum, float* total,
                            float* correction, OfRow of_row) {

@@ -31,14 +31,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
-// A group of rows, with the slots that any of them sees and those that all of them see.
+// A group of rows with the slots that any of them sees, and those that all of them see.
 struct HeadGroup {
   int64_t row;
   int count;
   SlotRange any, all;
 };
 
-// Floats that the values of a slot take.
+// Floats that the packed values of a slot take.
 constexpr int64_t value_floats(int64_t padded) {
 #if HWY_TARGET == HWY_AVX2
   return round_up(padded, kPanelFloats);
@@ -226,7 +226,7 @@ class TileRunner {
     return {std::max<int64_t>(0, slots.begin - block_), std::min(slots_, slots.end - block_)};
   }
 
-  // Some groups of rows against the block.
+  // Runs some groups of rows against the block: scores, weights, and then sums.
 #if HWY_TARGET == HWY_AVX2
   void run_batch(const HeadGroup* groups, int count) {
     const int64_t d = call_.head_size, first = groups[0].row;
@@ -236,7 +236,7 @@ class TileRunner {
       seen[g] = in_block(groups[g].any);
       together[g] = hidden_values_finite(groups[g], seen[g]);
     }
-    // Those of row m of the batch lie kBlockSlots * m floats behind.
+    // The scores of row m of the batch begin at kBlockSlots * m.
     const auto scores_of = [&](int g) { return memory_.scores + (groups[g].row - first) * kBlockSlots; };
     for (int64_t n = 0; n < slots_; n += kPanelFloats) {
       for (int g = 0; g < count; ++g) {

@@ -45,7 +45,7 @@ struct AttentionCall {
     return {static_cast<char*>(t.data) + offset * static_cast<int64_t>(dtype_size(dtype)), dtype, t.strides[2],
             head_size};
   }
-  // Scores in units of log2(e) fall by so much for each slot of distance.
+  // What a score, in units of log2(e), loses for each slot of distance.
   float slope(int64_t head) const noexcept {
     return slopes->dtype == AA_DTYPE_NONE ? 0.0f : of_head(*slopes, head) * std::numbers::log2e_v<float>;
   }
@@ -72,7 +72,7 @@ struct AttentionTile {
   int32_t merge;       // number of the merge that the partial result belongs to, or -1
 };
 
-// Slots that are looked at together. A tile looks at blocks of so many from `begin` on.
+// Slots of a block. A tile is computed in blocks from `begin` on.
 constexpr int64_t kAttentionBlock = 64;
 
 // Floats of a partial result: for each row the unnormalised sum (D of them), the maximum and the sum of weights.

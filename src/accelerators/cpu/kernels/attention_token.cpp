@@ -1,12 +1,13 @@
 // See attention_token.h.
 //
-// Such a tile is bound by how fast keys and values come from memory. It is walked block by block (attention_rows-inl.h): scores of all
-// query heads from the block's keys, weights from the scores, sums from weights and values. What an instruction set has of its own is
-// in attention_token_avx2-inl.h and attention_token_avx512-inl.h, which both define
+// Such a tile is bound by how fast keys and values come from memory. It is walked block by block
+// (attention_rows-inl.h): scores of all query heads from the keys of the block, weights from the scores, sums from
+// weights and values. attention_token_avx2-inl.h and attention_token_avx512-inl.h have these steps for their
+// instruction sets. Both define
 //
 //   class TokenProducts(state)
-//       prepare() puts the queries into the order of its products. score(keys), weigh(first slot, slots) and sum(values) are called
-//       for each block, one after the other, and finish() writes the result.
+//       prepare() puts the queries into the order of its products. For each block, score(keys), weigh(first slot, slots) and
+//       sum(values) are called in this order. finish() writes the result.
 #include "accelerators/cpu/kernels/attention_token.h"
 
 #include "base/simd/dispatch.h"

@@ -1,5 +1,6 @@
-// The products of attention of one token with AVX2: those of attention_wide-inl.h, but scores of four heads by attention_twelve-inl.h,
-// those over bytes by attention_bytes_avx2-inl.h, those over dense rows of bf16 by attention_slots_avx2-inl.h, and weights of eight heads at once. Defines TokenProducts, see attention_token.cpp.
+// The products of attention of one token with AVX2. Groups of four query heads use attention_twelve-inl.h for scores,
+// attention_bytes_avx2-inl.h over bytes, and attention_slots_avx2-inl.h over dense rows of bf16; the rest is that of
+// attention_wide-inl.h. Weights are computed for eight heads at once. Defines TokenProducts, see attention_token.cpp.
 // Empty for other instruction sets.
 #include <algorithm>
 #include <type_traits>
@@ -28,15 +29,15 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 static_assert(kSlots % kSlotsAtOnce == 0);
 
-// Elements d to d + kLanes of the order of load_pair.
+// Elements d to d + kLanes of a row, in the order of load_pair().
 template <class Type>
 HWY_INLINE FloatVec load_vector(Type type, const char* row, int64_t d) {
   const auto* pair = reinterpret_cast<const typename Type::Raw*>(row) + d / kPair * kPair;
   return d % kPair == 0 ? load_first(type, pair) : load_second(type, pair);
 }
 
-// As score_rows() for kTwelveRows rows of queries from pack_queries(). May write kTwelveSlots floats behind the scores of a row.
-// `spare`: 2 * size floats for rows of fp8.
+// As score_rows() for kTwelveRows rows of queries from pack_queries(). May write kTwelveSlots floats behind the scores
+// of a row. Rows of fp8 need `spare`, of 2 * size floats.
 template <class Type>
 HWY_NOINLINE void score_by_twelve(const BlockRows& keys, const float* HWY_RESTRICT q, int64_t size, float factor,
                                   [[maybe_unused]] float* spare, float* HWY_RESTRICT scores) {
@@ -44,7 +45,7 @@ HWY_NOINLINE void score_by_twelve(const BlockRows& keys, const float* HWY_RESTRI
   constexpr bool kFp8 = std::is_same_v<Type, E4m3Type>;
   constexpr int64_t kStep = 2 * kPair;  // a line of bf16
   static_assert(kStep == kWidened);
-  // Rows without gaps are fetched in the order of their addresses, which the processor's own prefetchers follow.
+  // Dense rows are prefetched in the order of their addresses, which the hardware prefetchers follow.
   const int64_t step_bytes = row_offset(Type(), kStep);
   const bool dense = keys.stride == row_offset(Type(), size);
   const int64_t between = dense ? step_bytes : keys.stride;
@@ -95,7 +96,7 @@ class TokenProducts {
 
   void prepare() {
     const int64_t whole = s_.rows / kTwelveRows * kTwelveRows;
-    // To transpose keys for four heads alone takes as many instructions as it saves.
+    // For four heads alone, transposing keys takes as many instructions as it saves.
     if (static_cast<DType>(s_.call.k->dtype) == DType::BF16 && whole > kTwelveRows) {
       slot_queries_ = s_.spread + s_.padded_rows * s_.size;
       const float factor = score_factor(s_.call.scale, s_.call.softcap);

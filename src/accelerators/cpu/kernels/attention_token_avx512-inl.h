@@ -1,8 +1,8 @@
-// The products of attention of one token with AVX-512: those of attention_wide-inl.h, or with AVX512_BF16 bf16 as it is
-// (attention_pairs-inl.h): keys with queries that are whole bf16 numbers, which is exact; and where the result is bf16 too, rounded queries
-// with keys and rounded weights with values, as the op allows. The last is done on the matrix unit (attention_unit-inl.h) where there
-// is one and fits_unit() holds: few heads, many slots, dense rows. Defines TokenProducts, see attention_token.cpp. Empty for other
-// instruction sets.
+// The products of attention of one token with AVX-512: those of attention_wide-inl.h in fp32, or with AVX512_BF16 those
+// of attention_pairs-inl.h over keys and values in bf16. Keys are multiplied so if all queries are bf16 numbers, which
+// is exact. Where the result is bf16 too, queries and weights are rounded, as the op allows, and both products are
+// taken in bf16. The matrix unit computes these (attention_unit-inl.h) if there is one and fits_unit() holds: few
+// heads, many slots, dense rows. Defines TokenProducts, see attention_token.cpp. Empty for other instruction sets.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -29,7 +29,7 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX3
 
-// As with_rows() with the smallest number that is at least `rows`, or 8: what it is more than `rows` are rows of zeros.
+// As with_rows(), but with the smallest power of two that is at least `rows`, or 8. The surplus rows are zeros.
 template <class Function>
 HWY_INLINE int with_padded_rows(int64_t rows, Function function) {
   if (rows > 4) return function(std::integral_constant<int, 8>());
@@ -119,14 +119,15 @@ class TokenProducts {
   bool paired_keys_ = false, paired_values_ = false;
 };
 
-// Returns whether run_on_unit() computes what the pairs would. It needs kMostUnitSlots slots at least.
+// Returns whether run_on_unit() takes a tile in place of the pairs. It needs kMostUnitSlots slots at least.
 HWY_INLINE bool fits_unit(const TokenState& s) {
   const auto is_dense = [&](const aa_tensor& t) { return t.dtype == AA_DTYPE_BF16 && t.strides[2] == s.size; };
   return is_dense(*s.call.k) && is_dense(*s.call.v) && s.call.out->dtype == AA_DTYPE_BF16 && s.rows <= kMostUnitHeads &&
          s.tile.end - s.tile.begin >= kMostUnitSlots && s.call.softcap == 0 && s.call.slopes->dtype == AA_DTYPE_NONE;
 }
 
-// Runs a whole tile on the matrix unit. Returns false, and leaves the result to the pairs, if it does not fit or something is not finite.
+// Runs a whole tile on the matrix unit. Returns false, and leaves the result to the pairs, if the tile does not fit or
+// a sum is not finite.
 template <class Unit>
 bool run_on_unit(TokenState& s) {
   if (!fits_unit(s)) return false;
@@ -137,7 +138,7 @@ bool run_on_unit(TokenState& s) {
     __builtin_prefetch(values + at, 0, 3);
   }
   s.begin();
-  // Of a negative factor, the sign goes to the queries: the largest score has the largest weight then.
+  // A negative factor gives its sign to the queries, so that the largest score has the largest weight.
   const float factor = score_factor(s.call.scale, 0);
   if (factor < 0) std::transform(s.q, s.q + s.rows * s.size, s.q, std::negate<>());
   for (int64_t m = 0; m < s.padded_rows; ++m) round_to_bf16(s.q + m * s.size, s.size);

@@ -1,5 +1,5 @@
-// What attention of one token adds up for the query heads of a key/value head, and the memory for it. Included after
-// base/simd/highway.h, once per instruction set; empty for others than AVX2 and AVX-512.
+// The state of attention of one token for the query heads of a key/value head: queries, scores and sums, and their
+// memory. Included after base/simd/highway.h, once per instruction set; empty for others than AVX2 and AVX-512.
 #include <algorithm>
 #include <cstring>
 
@@ -23,7 +23,7 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
-// The 128 bits of a and b in turns.
+// Interleaves the 128-bit parts of a and b.
 HWY_INLINE void interleave_blocks(FloatVec& a, FloatVec& b) {
 #if HWY_TARGET == HWY_AVX3
   const __m512 low = _mm512_shuffle_f32x4(a.raw, b.raw, 0x44), high = _mm512_shuffle_f32x4(a.raw, b.raw, 0xee);
@@ -58,13 +58,13 @@ HWY_INLINE void scale_sums(const float* sums, SumOrder order, float factor, int6
   }
 }
 
-// A row belongs to a query head. Lives in the calling thread's scratch memory.
+// A row is a query head; padded rows are zeros. Lives in the calling thread's scratch memory.
 struct TokenState {
   const AttentionCall& call;
   const AttentionTile& tile;
   int64_t rows, padded_rows, size;
-  float* q;             // [rows][size], in the order of the keys
-  float* spread;        // those of each group of rows, see spread_pairs and pack_queries
+  float* q;             // [rows][size], in the order in which keys are loaded
+  float* spread;        // packed queries of each group of rows: see spread_pairs() and pack_queries()
   float* sums;          // [rows][size], in a SumOrder
   float* scores;        // [rows][kSlots], and the weights that they become; paired: bf16, at the beginning of each row
   float* unit_sums;     // see UnitMemory
@@ -97,7 +97,7 @@ struct TokenState {
     correction = take(padded_rows + kBehindRows);
   }
 
-  // Nothing is added up yet, and the queries are floats.
+  // Clears the sums and reads the queries as floats.
   void begin() {
     std::fill(sums, sums + padded_rows * size, 0.0f);
     std::fill(total, total + rows * kLanes, 0.0f);
@@ -107,7 +107,7 @@ struct TokenState {
     std::fill(q + rows * size, q + padded_rows * size, 0.0f);
   }
 
-  // Writes what was added up, from sums in an order and in units of 1 / unit.
+  // Writes the result or the partial result. The sums are in this order and are multiplied by `unit`.
   void finish(SumOrder order, float unit) {
     float* row = scratch<float>(Scratch::Row0, static_cast<size_t>(size));
     for (int64_t m = 0; m < rows; ++m) {

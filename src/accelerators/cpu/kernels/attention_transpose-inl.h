@@ -1,4 +1,5 @@
-// Transposes squares of lanes. Included after base/simd/highway.h, once per instruction set.
+// Transposes kLanes x kLanes floats in registers, for the kernels of attention. Included after base/simd/highway.h,
+// once per instruction set.
 #include "accelerators/cpu/kernels/vector-inl.h"
 
 #if defined(ANYACCEL_CPU_KERNELS_ATTENTION_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)

@@ -1,6 +1,6 @@
-// Scores of four query heads and three slots at once with AVX2: twelve sums, three keys and a query are all of its registers, and
-// enough chains of multiply-adds to keep both units busy. Included after base/simd/highway.h, once per instruction set; empty for
-// others than AVX2.
+// Scores of four query heads and three slots at once with AVX2, for attention of one token: twelve sums, three keys and
+// a query take all 16 registers, and twelve chains of multiply-adds keep both units busy. Included after
+// base/simd/highway.h, once per instruction set; empty for others than AVX2.
 #include "accelerators/cpu/kernels/vector-inl.h"
 
 #if defined(ANYACCEL_CPU_KERNELS_ATTENTION_TWELVE_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -16,19 +16,20 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX2
 
 constexpr int kTwelveRows = 4, kTwelveSlots = 3;
-// Where keys are transposed, so that lanes are slots: the slots that are taken together, three vectors of them.
+// Slots that are taken together where keys are transposed and lanes are slots: three vectors.
 constexpr int64_t kSlotVectors = 3, kSlotsAtOnce = kSlotVectors * kLanes;
 
-// Puts queries of kTwelveRows rows, `size` floats apart, into the order of add_twelve(): for each kLanes elements those of each row.
+// Puts kTwelveRows rows of queries, `size` floats apart, into the order of add_twelve(): kLanes elements of each row,
+// then the next kLanes.
 HWY_INLINE void pack_queries(const float* HWY_RESTRICT q, int64_t size, float* HWY_RESTRICT to) {
   for (int64_t d = 0; d < size; d += kLanes) {
     for (int m = 0; m < kTwelveRows; ++m, to += kLanes) hn::StoreU(hn::LoadU(kFloats, q + m * size + d), kFloats, to);
   }
 }
 
-// sums[3 * m + s] += key[s] * query m, for three vectors of keys and kTwelveRows queries, `step` bytes apart, which the instruction `load`
-// reads. The compiler lets multiply-adds overwrite keys and queries instead of sums, which then has it keep sums on the stack. Sums are
-// written before keys are read for the last time, so that they may share no register.
+// sums[3 * m + s] += key[s] * query m, for three vectors of keys and kTwelveRows queries, which the instruction `load`
+// reads `step` bytes apart. The compiler would let multiply-adds overwrite keys and queries instead of sums, and then
+// spill sums. Sums are written before keys are read for the last time, so no register may serve for both.
 // clang-format off
 #define AA_TWELVE_ROW(load, m, step, s0, s1, s2)                \
   load " " #m "*" #step "(%[q]), %[row]\n\t"                     \
@@ -47,15 +48,15 @@ HWY_INLINE void pack_queries(const float* HWY_RESTRICT q, int64_t size, float* H
         "m"(*reinterpret_cast<const char(*)[kTwelveRows * (step)]>(query)))
 // clang-format on
 
-// Queries are vectors, from pack_queries(): sums of lanes are to be added up.
+// Queries are vectors from pack_queries(), so that the lanes of the sums remain to be added up.
 HWY_INLINE void add_twelve(const FloatVec (&key)[kTwelveSlots], const float* query, FloatVec (&sums)[12]) {
   AA_ADD_TWELVE("vmovups", 32, key, query, sums);  // NOLINT(hicpp-no-assembler)
 }
 
-// Stores factor * the sums of the lanes of add_twelve()'s sums at scores + m * stride, and a number of no meaning behind the
-// kTwelveSlots of each row.
+// Stores factor * the horizontal sums of what add_twelve() has summed at scores + m * stride. Also overwrites the float
+// behind the kTwelveSlots scores of each row.
 HWY_INLINE void store_twelve(const FloatVec (&sums)[12], float factor, float* scores, int64_t stride) {
-  // The sums of the halves of a, then those of b.
+  // Adds the halves of a (lower half of the result) and those of b (upper half).
   const auto halves = [](FloatVec a, FloatVec b) HWY_ATTR {
     return _mm256_add_ps(_mm256_blend_ps(a.raw, b.raw, 0xf0), _mm256_permute2f128_ps(a.raw, b.raw, 0x21));
   };

@@ -1,13 +1,14 @@
-// Attention of one token over keys and values in bf16 on the matrix unit, for at most 8 query heads of a key/value head.
-// Included after base/simd/highway.h, once per instruction set; empty for others than AVX-512.
+// Attention of one token over keys and values in bf16 on the matrix unit, for at most 8 query heads of a key/value
+// head. Included after base/simd/highway.h, once per instruction set; empty for others than AVX-512.
 //
-// Keys and values are operands as they lie in the cache, so that no instruction but the tiles' loads reads them:
+// Keys and values are operands as they lie in the cache, so that only tile loads read them:
 //   scores [slots][heads]     = K Q^T, with Q^T in pairs of elements;
-//   sums   [heads x 2][pairs] = W V, where a row of V counts as 16 pairs of neighbouring elements, not as the pair of slots that the
-//                               unit wants: W has a row with (w, 0), whose sums are those of the first elements of the pairs, and one
-//                               with (0, w) for the second ones. Half of the products are with zeros, of which the unit has plenty.
-// What is left is how memory is fetched: lines of the next block come into the first level cache and those of the block behind it into
-// the second one, a few with each tile and with each vector of weights.
+//   sums   [heads x 2][pairs] = W V. The unit wants pairs of slots, but a row of V has pairs of consecutive elements.
+//                               So W has a row with (w, 0), whose sums are those of the first elements of the pairs, and
+//                               one with (0, w) for the second ones. Half of the products are with zeros, but the unit
+//                               has throughput to spare.
+// What is left to do is prefetching: a few lines with each tile and with each vector of weights, of the next block into
+// the first-level cache and of the block behind it into the second-level cache.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -32,10 +33,11 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX3
 
 constexpr int64_t kMostUnitHeads = 8;
-// Slots of a block with 4 heads, half of which are one with 8: as many as give 16 vectors of weights.
+// Slots of a block with 4 heads; with 8 heads, a block has half as many. Both have 16 vectors of weights.
 constexpr int64_t kMostUnitSlots = 64;
 constexpr int64_t kUnitSide = 16;
-// Elements of a row from which on 4 heads count as 8: of longer blocks, this one and the next would not fit into the first level cache.
+// Head size from which 4 heads are padded to 8: with 64 slots, a block and the next one would not fit into the
+// first-level cache.
 constexpr int64_t kLongRow = 128;
 
 // Working memory of the calling thread, aligned to lines.
@@ -49,8 +51,8 @@ struct UnitMemory {
 template <class Unit>
 class UnitAttention {
  public:
-  // Rows of `size` elements, a multiple of 32, one after the other. `q`: bf16 rows of `heads` query heads, `stride` bytes apart, and of
-  // zeros up to kMostUnitHeads.
+  // Rows of the caches have `size` elements, a multiple of 32, and no gaps. `q` points to bf16 rows, `stride` bytes
+  // apart: those of `heads` query heads, and rows of zeros up to kMostUnitHeads.
   UnitAttention(const UnitMemory& memory, const char* q, int64_t stride, int64_t heads, int64_t size)
       : memory_(memory), heads_(heads > 4 || size >= kLongRow ? 8 : 4), size_(size), row_(2 * size) {
     for (int64_t i = 0; i < size / 2; ++i) {
@@ -59,7 +61,7 @@ class UnitAttention {
     std::fill(memory_.sums, memory_.sums + size * heads_, 0.0f);
   }
 
-  // Attends to `slots` slots, kMostUnitSlots at least. Scores are multiplied by `factor`, which is not negative.
+  // Attends to `slots` slots, at least kMostUnitSlots. Multiplies scores by `factor`, which is not negative.
   HWY_NOINLINE void run(const char* k, const char* v, int64_t slots, float factor) {
     const auto heads = static_cast<uint8_t>(heads_);
     const amx::TileShape products{kUnitSide, static_cast<uint16_t>(4 * heads)}, rows{kUnitSide, 64};
@@ -70,7 +72,7 @@ class UnitAttention {
     v_ahead_ = v + bytes;
     for (int64_t first = 0; first < slots; first += block) {
       lines_ = std::min(bytes, (slots - first - block) * row_) / 64;
-      // The last block begins early enough to be whole. What it has in common with the one before has no weight.
+      // The last block begins early enough to be whole. Slots that it shares with the block before get no weight.
       const int64_t begin = std::min(first, slots - block);
       score(k + begin * row_, block);
       weigh(first - begin, factor);
@@ -80,8 +82,9 @@ class UnitAttention {
     Unit::release();
   }
 
-  // Of head h: the maximum, the sum of the weights, and the sums, in the order of load_pair. Returns false if one is not finite: then
-  // an infinite value, times the zeros of the other row, has spoilt what it does not belong to.
+  // Takes the maximum of head h, the sum of its weights, and its sums in the order of load_pair(). Returns false if one
+  // of these is not finite: then an infinite value, times the zero of the other row, may have spoilt sums that it does
+  // not belong to.
   bool take(int64_t h, float& maximum, float& total, float* sums) const {
     float maxima[kLanes], totals[kLanes];
     hn::StoreU(maximum_, kFloats, maxima);
@@ -99,7 +102,7 @@ class UnitAttention {
   }
 
  private:
-  // Fetches so many lines of keys and as many of values.
+  // Prefetches so many lines of keys and as many of values.
   HWY_INLINE void fetch(int64_t lines) {
     if (lines_ <= 0) return;
     lines_ -= lines;
@@ -111,7 +114,7 @@ class UnitAttention {
       __builtin_prefetch(v_ahead_ + further, 0, 2);
     }
   }
-  static constexpr int64_t kLinesOfTile = 7;  // of 8 in a block for each tile; the others come with weights
+  static constexpr int64_t kLinesOfTile = 7;  // of the 8 that a block has for each tile; weigh() fetches the rest
 
   // Six tiles are in use, not all of them: see the top of gemm_amx.cpp.
   HWY_INLINE void score(const char* k, int64_t block) {
@@ -127,7 +130,7 @@ class UnitAttention {
     }
   }
 
-  // Turns the block's scores into weights, but those of the first `none` slots into zeros.
+  // Turns the scores of the block into weights, those of the first `none` slots into zeros.
   HWY_INLINE void weigh(int64_t none, float factor) {
     float* scores = memory_.scores;
     std::fill(scores, scores + none * heads_, kMinusInfinity);
@@ -149,7 +152,7 @@ class UnitAttention {
       total_ = hn::Add(total_, weights[i]);
       if (i % 4 == 3) fetch(lines);
     }
-    // Vector r has head r % heads_ of slots 16 / heads_ apart then, from r / heads_ on.
+    // Vector r then belongs to head r % heads_ and has every (16 / heads_)-th slot from slot r / heads_ on.
     transpose(weights);
     AA_UNROLL for (int64_t r = 0; r < kLanes; ++r) {
       const __m512i second = _mm512_castps_si512(weights[r].raw);

@@ -1,5 +1,6 @@
-// Rows of keys and values of every type that a cache may have, for attention of one token: where they lie, and their elements as
-// floats. Included after base/simd/highway.h, once per instruction set; empty for others than AVX2 and AVX-512.
+// Rows of keys and values of every type that a cache may have, for attention of one token: their addresses, and how
+// their elements become floats. Included after base/simd/highway.h, once per instruction set; empty for others than
+// AVX2 and AVX-512.
 #include <cstdint>
 #include <type_traits>
 
@@ -20,16 +21,16 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
 constexpr int64_t kPair = 2 * kLanes;
-// Query heads that share a widened key or value, as many as leave registers for both.
+// Most query heads that share a widened key or value: more would not leave registers for it.
 constexpr int kMostRows = kLanes / 2;
 
-// The key or value of a slot.
+// The address of the key or value of a slot.
 HWY_INLINE const char* row_of_slot(const aa_tensor& t, const AttentionTile& tile, int64_t slot) {
   const int64_t offset = tile.sequence * t.strides[0] + tile.kv_head * t.strides[1] + slot * t.strides[2];
   return static_cast<const char*>(t.data) + offset * static_cast<int64_t>(dtype_size(static_cast<DType>(t.dtype)));
 }
 
-// Rows of a quantized cache.
+// The type of rows of a quantized cache: blocks of int8 with scales.
 struct BlockType {
   using Raw = uint8_t;
 };
@@ -57,8 +58,8 @@ HWY_INLINE void load_values(BlockType, const char* row, int64_t d, FloatVec& a, 
   b = widen(values + kLanes);
 }
 
-// Floats of 8 bits as halves, whose bias is larger by 8 (see load() of cache_blocks-inl.h): in units of kUnit, by which scores and
-// sums are multiplied at the end.
+// Converts e4m3 through fp16, whose exponent bias is larger by 8 (see load() of cache_blocks-inl.h). The elements are
+// too small by a factor of kUnit, by which scores and sums are multiplied at the end.
 HWY_INLINE void load_values(E4m3Type, const char* row, int64_t d, FloatVec& a, FloatVec& b) {
   constexpr hn::Repartition<int16_t, FloatTag> words;
   constexpr hn::Repartition<hwy::float16_t, FloatTag> halves;
@@ -66,7 +67,8 @@ HWY_INLINE void load_values(E4m3Type, const char* row, int64_t d, FloatVec& a, F
   constexpr hn::Rebind<int8_t, decltype(words)> bytes;
   const auto x = hn::PromoteTo(words, hn::LoadU(bytes, reinterpret_cast<const int8_t*>(row) + d));
   const auto moved = hn::And(hn::ShiftLeft<7>(x), hn::Set(words, static_cast<int16_t>(0xbfff)));
-  // A NaN, whose exponent and mantissa are all ones, carries into the bit that makes it one of the halves too.
+  // The exponent and mantissa of a NaN are all ones: adding one to the mantissa carries into the bit that makes the
+  // fp16 number a NaN too.
   const auto next = hn::Add(moved, hn::Set(words, int16_t{0x80}));
   const auto bits = hn::BitCast(halves, hn::OrAnd(moved, next, hn::Set(words, int16_t{0x4000})));
   a = hn::PromoteTo(kFloats, hn::LowerHalf(half_of_them, bits));

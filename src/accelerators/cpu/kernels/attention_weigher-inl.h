@@ -1,6 +1,7 @@
-// The softmax between the two products of attention of prompts in bf16, for a group of 16 queries, the columns of its scores, so that
-// maxima and sums are those of whole vectors. Weights of a row are relative to a maximum that follows the true one at a distance of at
-// most 2^8, so sums seldom have to be multiplied by a correction. Included after base/simd/highway.h, once per instruction set.
+// The softmax between the two products of attention of prompts in bf16, for a group of 16 queries. These are the
+// columns of the scores, so that maxima and totals are taken of whole vectors, without horizontal operations. Weights
+// are relative to a maximum that may lag behind the true one, by a factor of 2^8 in the weights, so that sums seldom
+// need a correction. Included after base/simd/highway.h, once per instruction set.
 #include <cmath>
 #include <cstdint>
 #include <numbers>
@@ -20,16 +21,16 @@
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
-// Turns scores [slots][queries] of a group into weights in pairs of slots. kByDots: totals are added by dot products of pairs, which
-// need AVX512_BF16. begin(), weigh_pair() for each pair of slots and vector, and end() are the parts of weigh(), for loops that mix them
-// with other instructions.
+// Turns the scores [slots][queries] of a group into weights in pairs of slots. If kByDots, totals are added up by dot
+// products of pairs, which need AVX512_BF16. begin(), weigh_pair() for each pair of slots and vector, and end() are the
+// parts of weigh(), for loops that interleave them with other instructions.
 template <bool kByDots>
 class Weigher {
  public:
   explicit Weigher(MatrixState& state) : s_(state) {}
 
   static constexpr int64_t kVectors = kSide / kLanes;
-  static constexpr int64_t kTotals = 4;  // sums of weights side by side, or each would wait for the one before
+  static constexpr int64_t kTotals = 4;  // independent sums of weights, so that additions overlap
   struct Weighing {
     float factor;
     FloatVec bias[kVectors];  // minus the maximum, which is added to the scores times the factor
@@ -43,8 +44,9 @@ class Weigher {
     const bool visible = group.all.begin <= s_.block && group.all.end >= s_.block + kMatrixSlots;
     const bool is_product = s_.call.softcap <= 0 && s_.call.slopes->dtype == AA_DTYPE_NONE;
     const bool plain = visible && is_product;
-    // Scores that are only masked keep the arithmetic of those that all rows of the group see, or a row's weights would depend on its
-    // neighbours. (-infinity times 0 is no mask; finite scores times 0 are 0 either way.)
+    // Scores that are only masked go through the arithmetic of plain ones, or the weights of a row would depend on the
+    // other rows of its group. (A factor of 0 is excluded, because -infinity times 0 would not mask; finite scores
+    // times 0 are 0 either way.)
     const bool only_masked = is_product && !visible && units > 0;
     Weighing result;
     result.factor = plain || only_masked ? units : 1.0f;
@@ -55,7 +57,7 @@ class Weigher {
       const int64_t m = v * kLanes;
       auto top = hn::Set(kFloats, kMinusInfinity);
       if (plain) {
-        auto others = top, third = top, fourth = top;  // or each would wait for the one before
+        auto others = top, third = top, fourth = top;  // so that comparisons overlap
         for (int64_t j = 0; j < kMatrixSlots; j += 4) {
           const float* at = scores + j * kSide + m;
           top = hn::Max(top, hn::LoadU(kFloats, at));
@@ -79,7 +81,7 @@ class Weigher {
         const auto change = hn::IfThenElse(raised, exp2_below(hn::Sub(before, top)), hn::Set(kFloats, 1.0f));
         hn::StoreU(change, kFloats, correction + m);
         total = hn::Mul(total, change);
-        // Sums of rows that had seen nothing are zeros.
+        // The sums of rows that have seen nothing are zeros and need no correction.
         corrects =
             corrects || !hn::AllFalse(kFloats, hn::And(raised, hn::Gt(before, hn::Set(kFloats, kMinusInfinity))));
       } else {
@@ -135,7 +137,7 @@ class Weigher {
   }
 
  private:
-  // Puts -infinity in place of scores, of rows m to m + kLanes, that are hidden. Returns the largest of each row.
+  // Sets hidden scores of rows m to m + kLanes to -infinity. Returns the largest score of each row.
   HWY_NOINLINE FloatVec mask_column(const QueryGroup& group, int64_t m, float* scores) {
     const auto begin = hn::LoadU(kInts, group.begin + m);
     const auto last = hn::Sub(hn::LoadU(kInts, group.end + m), hn::Set(kInts, 1));
@@ -151,8 +153,8 @@ class Weigher {
     return top;
   }
 
-  // Scores in units of log2(e), of rows m to m + kLanes, capped, with slopes, and -infinity where they are hidden. Returns the
-  // largest of each row.
+  // Scales the scores of rows m to m + kLanes to units of log2(e), caps them, adds slopes, and sets hidden ones to
+  // -infinity. Returns the largest score of each row.
   HWY_NOINLINE FloatVec cap_and_mask_column(const QueryGroup& group, int64_t m, float units, float* scores) {
     const auto begin = hn::LoadU(kInts, group.begin + m), end = hn::LoadU(kInts, group.end + m);
     const auto slope = hn::LoadU(kFloats, group.slope + m);

@@ -1,6 +1,7 @@
-// The products of attention of one token in fp32: keys and values of any type are widened once for several query heads, and nothing is
-// packed. Scores are vector products along the head whose lanes are summed for kLanes pairs of a query head and a slot at once, sums
-// are weights times rows of values. Included after base/simd/highway.h, once per instruction set; empty for others than AVX2 and AVX-512.
+// The products of attention of one token in fp32. Keys and values of any type are widened once for several query heads,
+// and nothing is packed. For scores, vectors run along the head, and the horizontal sums of kLanes pairs of a query
+// head and a slot are taken at once; sums are weights times rows of values. Included after base/simd/highway.h, once
+// per instruction set; empty for others than AVX2 and AVX-512.
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
@@ -22,7 +23,7 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
-// Replaces kLanes vectors by the sums of their lanes, in their order.
+// The horizontal sum of each of kLanes vectors, in the order of the vectors.
 HWY_INLINE FloatVec sums_of_lanes(const FloatVec (&v)[kLanes]) {
 #if HWY_TARGET == HWY_AVX3
   __m512 fours[4];  // in each 128 bits, the sums of those 128 bits of four vectors
@@ -48,7 +49,7 @@ HWY_INLINE FloatVec sums_of_lanes(const FloatVec (&v)[kLanes]) {
 #endif
 }
 
-// Keys of a type, widened to fp32, times queries in the same order.
+// Multiplies keys of a type, widened to fp32, with queries in the same order.
 template <class T>
 struct WideKeys {
   using Type = T;

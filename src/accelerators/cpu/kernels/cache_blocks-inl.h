@@ -1,5 +1,6 @@
-// Rows of a quantized cache of keys and values: blocks of AA_BLOCK_Q8_0, 32 values each, that are written, decoded, and
-// packed for the scores of attention, and floats of 8 bits (e4m3), which are loaded and written. Included after base/simd/highway.h, once per instruction set.
+// Rows of a quantized cache of keys and values: blocks of AA_BLOCK_Q8_0, 32 values each, which are written, decoded,
+// and packed for the scores of attention; and floats of 8 bits (e4m3), which are loaded and written. Included after
+// base/simd/highway.h, once per instruction set.
 #include "accelerators/cpu/kernels/attention_tile.h"
 #include "accelerators/cpu/kernels/attention_transpose-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
@@ -18,7 +19,7 @@ constexpr int64_t kBlockValues = 32;
 constexpr int64_t kBlockBytes = 34;  // the scale as a half, and a signed byte for each value
 constexpr hn::Rebind<int8_t, FloatTag> kBytes;
 
-// The bytes of a block that hold value d of a row.
+// The address of the byte of value d of a row.
 HWY_INLINE const uint8_t* value_at(const uint8_t* row, int64_t d) {
   return row + d / kBlockValues * kBlockBytes + 2 + d % kBlockValues;
 }
@@ -72,7 +73,7 @@ inline void decode_cache_row(const uint8_t* row, int64_t length, float* to) {
 }
 
 #if HWY_TARGET != HWY_SCALAR
-// Loads the bytes of 4 * kLanes values from value d on; those past `length` are 0.
+// Loads the bytes of 4 * kLanes values of a row from value d on; bytes past `length` values are 0.
 HWY_INLINE FloatVec load_cache_bytes(const uint8_t* row, int64_t d, [[maybe_unused]] int64_t length) {
 #if HWY_TARGET == HWY_AVX3
   // Two blocks, or the last one alone.
@@ -99,7 +100,7 @@ inline void pack_cache_keys(const uint8_t* first, int64_t slot_stride, int64_t s
   }
 #else
   for (int64_t d = 0; d < length; d += 4 * kLanes) {
-    // Four neighbouring values are moved as one lane, and separated after the transposition.
+    // Four consecutive values are moved as one 32-bit lane and separated after the transposition.
     FloatVec v[kLanes];
 #pragma GCC unroll 16
     for (int64_t j = 0; j < kLanes; ++j) v[j] = load_cache_bytes(slot[j], d, length);
@@ -138,8 +139,8 @@ HWY_INLINE FloatVec load(E4m3Type, const uint8_t* p) {
 #if HWY_TARGET == HWY_SCALAR
   return hn::Set(kFloats, fp8_to_float(*p, kE4M3));
 #else
-  // The exponent and mantissa are moved to those of a half, whose bias is larger by 8: so subnormal numbers need no special
-  // treatment, also where the processor takes subnormal floats for zero.
+  // Exponent and mantissa are moved to those of an fp16 number, whose bias is larger by 8. Subnormal numbers then need
+  // no special treatment, even where the processor flushes denormal floats to zero.
   constexpr hn::Rebind<int16_t, FloatTag> halves;
   constexpr hn::Rebind<hwy::float16_t, FloatTag> of_floats;
   constexpr hn::Rebind<uint8_t, FloatTag> bytes;

@@ -1,5 +1,5 @@
-// The activation functions on vectors of float, each within a few ulp of the exact value over the whole range.
-// Included after base/simd/highway.h, once per instruction set.
+// The activation functions on vectors of float, each within a few ulp of the exact value over the whole range. Included
+// after base/simd/highway.h, once per instruction set.
 #include "accelerators/cpu/kernels/vector-inl.h"
 #include "anyaccel/abi/ops.h"
 

@@ -27,7 +27,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
-// n elements of a row from one of F32, BF16 and F16 to another.
+// Converts n elements of a row from one of F32, BF16 and F16 to another.
 void convert_floats(const Row& out, const Row& x, int64_t n) {
   constexpr int64_t kChunk = 1024;
   float buffer[kChunk];

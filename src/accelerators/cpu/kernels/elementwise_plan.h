@@ -89,7 +89,7 @@ class ElementwisePlan {
     }
     return place;
   }
-  // To the next row, without the divisions, which take longer than a row of some tens of elements.
+  // Moves to the next row without divisions, which would take longer than a row of some tens of elements.
   void advance(Place& place) const noexcept {
     for (int d = dims_ - 2; d >= 0; --d) {
       const bool inside = ++place.index[d] < shape_[d];

@@ -5,8 +5,9 @@
 // F32, never transposed. x, the smaller operand, is transposed once per call into panels [k][rows] shared by all
 // threads. Threads take chunks of weight rows from a common counter and widen stretches of kDepth of them at a time.
 //
-// bf16 weights times bf16 rows of x are summed by the processor's dot product of bf16 pairs where it is fast (AMD), at twice the
-// rate. Two neighbours along k are then a word, as a float is otherwise, and the weights' words are copied instead of widened.
+// bf16 weights times bf16 rows of x are multiplied by dot products of bf16 pairs where these are fast (AMD), at twice
+// the rate. Two consecutive elements along k then form a 32-bit word in the place of a float, and words of weights are
+// copied instead of widened.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -62,17 +63,19 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 // The tile: 24 accumulators, 3 vectors of x and one weight in 32 registers (AVX-512), or 12 in 16.
 constexpr int kSliver = kLanes >= 16 ? 8 : 4;
 constexpr int kMaxVectors = 3;
-// Words along k for which slivers are widened at once: 8 KiB for each with AVX-512. Half of that for pairs and with AVX2, since the
-// caches of AMD's processors have half of the size, or less, of those that the other numbers are for: a panel's words then stay in 32
-// KiB while the slivers pass.
+// Words along k of a stretch, for which slivers are widened at once: 8 KiB for each with AVX-512. Pairs and AVX2 have
+// half as many words, because AMD's caches are half as large, or less, as those that the other numbers are for: the
+// words of a panel then stay in 32 KiB while the slivers pass.
 template <bool kPairs>
 constexpr int64_t kDepth = kPairs || kLanes == 8 ? 128 : 256;
-// From row to row of a sliver. With AVX2 not a power of two, since a Zen 3 does not load from one bank of the first-level cache twice at
-// once: a prompt of 512 tokens ran at 0.83 of the rate of multiply-adds instead of 0.71 to 0.75.
+// Words from row to row of a sliver. With AVX2 this is no power of two, because a Zen 3 cannot load twice at once from
+// one bank of the first-level cache: a prompt of 512 tokens ran at 0.83 of the rate of multiply-adds instead of 0.71 to
+// 0.75.
 template <bool kPairs>
 constexpr int64_t kStride = kDepth<kPairs> + (kLanes == 8 ? 8 : 0);
-// Rows of x packed at once and the bytes of results of a chunk. Together with a chunk's widened weights (256 KiB) and
-// the panels for kDepth (512 KiB) they fit a second level cache of 2 MiB; with AVX2 all of it fits one of 512 KiB.
+// Most rows of x that are packed at once, and bytes of results of a chunk. With AVX-512 these, a chunk's widened
+// weights (256 KiB) and the panels for kDepth (512 KiB) fit into a second-level cache of 2 MiB; with AVX2 all of it
+// fits into one of 512 KiB.
 constexpr int64_t kMaxBlockRows = 528;
 constexpr int64_t kChunkBytes = kLanes == 8 ? 1 << 17 : 1 << 19;
 // A chunk reads all of packed x once: fewer rows than this would make that the bottleneck.
@@ -90,12 +93,13 @@ struct Panels {
   int64_t lanes() const { return vectors * kLanes; }
 };
 
-// Output columns per sliver: a gated output needs a row of either weight.
+// Output columns of a sliver. A gated output needs a row of both weights for each.
 int64_t sliver_columns(const Matmul& args) { return kSliver / args.weights(); }
 
 // ---- packing ----------------------------------------------------------------------------------------------------
 
-// Words [begin, begin + n) of a row of x or of weights; pairs are of dense bf16, and the last one may lack its second element.
+// Reads words [begin, begin + n) of a row of x or of weights. Rows of pairs are dense bf16, and the last pair may lack
+// its second element.
 void read_words(const GemmPlan& plan, const Row& row, int64_t begin, int64_t n, float* to) {
   if (!plan.pairs) return read_floats(row, begin, n, to);
   const auto* from = reinterpret_cast<const uint16_t*>(row.data) + 2 * begin;
@@ -111,7 +115,8 @@ void read_words(const GemmPlan& plan, const Row& row, int64_t begin, int64_t n, 
   std::memcpy(to + whole, last, sizeof(last));
 }
 
-// The same for an x whose rows are neighbours (the transposition of a row-major matrix): it lies as it is packed.
+// pack_x() for an x in which a column is adjacent (the transposition of a row-major matrix): its elements lie as they
+// are packed.
 void pack_transposed_x(const GemmPlan& plan, int64_t m0, int64_t rows, int index, int count) {
   const Matmul& args = *plan.args;
   const Panels panels(rows);
@@ -171,7 +176,7 @@ void pack_x(const GemmPlan& plan, int64_t m0, int64_t rows, int index, int count
   }
 }
 
-// The address of row r of the sliver at column0 in its weight; null for a row that the part does not have.
+// Row r of the sliver at column0: its weight and row number. The weight is null for a row that the part does not have.
 struct SliverRow {
   const Matrix* weight;
   int64_t row;
@@ -190,7 +195,7 @@ HWY_INLINE void widen_columns(const Raw* from, int64_t stride, int64_t rows, int
   }
 }
 
-// widen_sliver for a weight whose rows are neighbours (the transposition of a row-major matrix).
+// widen_sliver() for a weight in which a column is adjacent (the transposition of a row-major matrix).
 void widen_transposed_sliver(const Matrix& weight, int64_t row, int64_t rows, int64_t k0, int64_t depth, float* wide) {
   const void* from = weight.at(row, k0);
   const int64_t stride = weight.column_stride;
@@ -211,7 +216,8 @@ void widen_transposed_sliver(const Matrix& weight, int64_t row, int64_t rows, in
   for (int64_t r = rows; r < kSliver; ++r) std::fill_n(wide + r * kStride<false>, depth, 0.0f);
 }
 
-// wide[r][k] = rows of one sliver, words [k0, k0 + depth), kStride apart; rows the part does not have are zero.
+// wide[r][k] = words [k0, k0 + depth) of the rows of one sliver, kStride apart. Rows that the part does not have are
+// zero.
 void widen_sliver(const GemmPlan& plan, const MatmulPart& part, int64_t column0, int64_t k0, int64_t depth,
                   float* wide) {
   const int64_t per_sliver = sliver_columns(*plan.args);
@@ -252,8 +258,8 @@ struct Ahead {
 };
 
 #if HWY_TARGET == HWY_AVX2
-// Lists the first lines of each of kRows rows of `ahead`, kSteps in all, and fetches those at once that are not in the list, or stand
-// behind the `steps` that are used.
+// Lists kSteps lines to prefetch, the first ones of each of the kRows rows of `ahead`. If these are not all lines, or
+// only some of the `steps` are used, prefetches all lines at once as well.
 template <int kRows, int64_t kSteps>
 HWY_INLINE void list_lines(const Ahead& ahead, int64_t steps, const char** lines) {
   constexpr int64_t kLine = 64, kOfRow = kSteps / kRows;
@@ -268,7 +274,7 @@ HWY_INLINE void list_lines(const Ahead& ahead, int64_t steps, const char** lines
 }
 #endif
 
-// sum + the products of the words of two vectors.
+// Adds the products of the words of two vectors, floats or pairs of bf16, to `sum`.
 template <bool kPairs>
 HWY_INLINE FloatVec add_words(FloatVec a, FloatVec b, FloatVec sum) {
 #if HWY_TARGET == HWY_AVX3
@@ -323,11 +329,11 @@ struct Step {
   int64_t depth;
 };
 
-// With this many panels or fewer the weights come straight from memory most of the time.
+// With at most this many panels, the weights come straight from memory most of the time.
 constexpr int64_t kFewPanels = 2;
 
-// The slivers of a step, widened, with all panels. tiles: per sliver of the chunk, per panel, kSliver rows. Meanwhile
-// the weights of the next step are prefetched and, if there are many panels, the next panel.
+// Multiplies the widened slivers of a step with all panels. tiles: per sliver of the chunk, per panel, kSliver rows.
+// Meanwhile prefetches the weights of the next step and, if there are many panels, the next panel.
 template <bool kPairs>
 void multiply_step(const GemmPlan& plan, const MatmulPart& part, int64_t column0, const Step& step, const Step& next,
                    const float* wide, const Panels& panels, float* tiles) {
@@ -336,7 +342,8 @@ void multiply_step(const GemmPlan& plan, const MatmulPart& part, int64_t column0
   const int64_t tile_step = kSliver * panels.lanes();
   const int64_t per_sliver = sliver_columns(args);
   const bool few = panels.count <= kFewPanels;
-  // Only during the last few panels: data that was fetched earlier may have left the cache again before it is needed.
+  // The next weights are prefetched during the last few panels only: earlier, they might be evicted before they are
+  // used.
   const int64_t loud = std::min<int64_t>(panels.count, 4), quiet = panels.count - loud;
   Ahead ahead;
   for (int64_t panel = 0; panel < panels.count; ++panel) {
@@ -440,8 +447,8 @@ void run_chunk(const GemmPlan& plan, const MatmulPart& part, int64_t m0, int64_t
   const int64_t step = kSliver * panels.lanes();
   auto* tiles = scratch<float>(Scratch::Tile, static_cast<size_t>(slivers * step));
   if (plan.words == 0) std::memset(tiles, 0, static_cast<size_t>(slivers * step) * sizeof(float));
-  // With few rows of x the weights come straight from memory most of the time: follow their rows. With many, stay at
-  // one stretch of k for the whole chunk, so that a panel of x is used by all slivers while it is near.
+  // With few rows of x, the weights come straight from memory most of the time, so a step follows their rows. With
+  // many, all slivers of the chunk pass one stretch of k together, so that they use a panel of x while it is near.
   const int64_t group = std::min<int64_t>(slivers, panels.count > kFewPanels ? slivers : panels.vectors == 1 ? 2 : 1);
   auto* wide = scratch<float>(Scratch::Row2, static_cast<size_t>(group * kSliver * plan.stride));
   const auto after = [&](Step at) {

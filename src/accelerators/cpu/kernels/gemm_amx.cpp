@@ -1,24 +1,24 @@
 // Products with bf16 weights by the matrix unit (AMX), for the rows that matmul.cpp leaves to it.
 //
-// out^T = w * x^T is computed in blocks of 32 rows of weights (a sliver) by 32 columns, in four tiles of sums. The weights are
-// the unit's first operand as they lie, so that they are never rearranged; x is transposed once per call into tiles of pairs,
-// the second operand, which all threads share. x becomes bf16 without loss: an F32 number is the sum of three bf16 numbers, an
-// F16 number of two, each a column of its own. Products of bf16 numbers are exact in F32, so the result is that of F32
-// arithmetic with one rounding at the end. Like all of this accelerator's regions, the unit flushes denormals to zero: a term
-// of x and a product below 2^-126 count as zero.
+// out^T = w * x^T is computed in blocks of 32 rows of weights (a sliver) by 32 columns, in four tiles of sums. The
+// weights are the unit's first operand in place and are never rearranged. x is packed once per call into tiles of
+// pairs, the second operand, which all threads share. x becomes bf16 without loss: an F32 number is the sum of three
+// bf16 numbers, an F16 number of two, each a column of its own. Products of bf16 numbers are exact in F32, so the
+// result is that of F32 arithmetic with one rounding at the end. Like all parallel regions of this accelerator, the
+// unit flushes denormals to zero: a term of x, or a product, below 2^-126 counts as zero.
 //
-// Threads take chunks of the weights' rows from a common counter. Up to 32 columns are bound by reading the weights: tiles are
-// loaded from where the weights lie, and the next ones are prefetched meanwhile. More columns go through stretches of
-// kDepth elements of k: the sliver's tiles are copied to neighbouring lines, which stay in the first level cache while the
-// columns pass, the next sliver's are copied meanwhile, line by line between the multiplications, and the one after that is
-// prefetched. Sums between two stretches are kept in F32, which they are anyway, so that the order of an element's sums depends
-// on k alone: "linear_by_row" relies on it.
+// Threads take chunks of the weights' rows from a shared counter. Reading the weights bounds products of up to 32
+// columns: tiles are loaded directly from the weights, and the next ones are prefetched meanwhile. More columns go
+// through stretches of `stretch` steps of k. The tiles of a sliver are copied to consecutive lines as its first panel
+// is multiplied; the copies stay in the first-level cache while the other panels pass, and the next sliver is
+// prefetched. Between two stretches, sums are kept in F32, which they are anyway, so that the order of an element's
+// sums depends on k alone: "linear_by_row" relies on it.
 //
-// Few tiles are in use at once, at the price of loading tiles of x again. The processor seems to have few registers for tiles beyond
-// those that hold data. Cores are often in a state, as if another virtual machine ran on their other thread, in which loads from the
-// first level cache take nearly twice as long: then two tiles of weights times two of x, in that cache, took 104 ns with eight
-// tiles in use, 71 with six and 55 with four (two columns, then two more). Otherwise all of these took 28 ns, as long as the
-// multiplications do.
+// Few tiles are in use at once, at the price of loading tiles of x again. The processor seems to have few physical tile
+// registers beyond those that hold data. Cores are often in a state, as if another virtual machine ran on their other
+// thread, in which loads from the first-level cache take nearly twice as long. Then two tiles of weights times two of
+// x, all in that cache, took 104 ns with eight tiles in use, 71 with six, and 55 with four (two columns, then two
+// more). Otherwise all of these took 28 ns, the time of the multiplications alone.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -50,7 +50,7 @@
 #define ANYACCEL_CPU_KERNELS_GEMM_AMX_PLAN_
 namespace anyaccel::cpu {
 
-constexpr int64_t kTileRows = 16;   // of weights, and columns of x, in a tile
+constexpr int64_t kTileRows = 16;   // rows of weights, or of x, of a tile
 constexpr int64_t kStepDepth = 32;  // elements of k in a tile
 constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kTileFloats = 256;
@@ -70,9 +70,9 @@ struct AmxPlan {
   int64_t chunk_slivers = 0;  // most slivers of a chunk
   int64_t chunks = 0;         // of all parts together
 
-  // Output columns of a sliver: a gated output needs 16 rows of either weight.
+  // Output columns of a sliver. A gated output needs 16 rows of both weights.
   int64_t sliver_columns() const { return args->gated ? kTileRows : 2 * kTileRows; }
-  // Tiles of columns for so many rows of x: those of 16 rows and a term follow each other.
+  // Tiles of columns for so many rows of x. The tiles of 16 rows, one for each term, follow one another.
   int64_t tiles(int64_t rows) const { return divide_up(rows, kTileRows) * terms; }
 };
 
@@ -93,7 +93,7 @@ HWY_INLINE void transpose16(const float* from, int64_t from_stride, float* to, i
   }
 }
 
-// Packs rows [m0, m0 + rows) of x; this thread's share of them.
+// Packs this thread's share of rows [m0, m0 + rows) of x.
 void pack_columns(const AmxPlan& plan, int64_t m0, int64_t rows, int index, int count) {
   const Matmul& args = *plan.args;
   constexpr int64_t kPieceSteps = 16, kPieceDepth = kPieceSteps * kStepDepth;
@@ -109,7 +109,7 @@ void pack_columns(const AmxPlan& plan, int64_t m0, int64_t rows, int index, int 
     int64_t from_stride = kPieceDepth;
     const auto* x = static_cast<const uint16_t*>(args.x.at(m0 + group * kTileRows, k0));
     const bool dense = plan.terms == 1 && args.x.column_stride == 1;
-    // As it lies, if its pairs can be read as words.
+    // x is transposed in place if its pairs can be read as words, else from a copy.
     if (dense && args.x.row_stride % 2 == 0 && reinterpret_cast<uintptr_t>(x) % sizeof(float) == 0 &&
         there == kTileRows && depth == piece_steps * kStepDepth) {
       from = x;
@@ -143,7 +143,7 @@ void pack_columns(const AmxPlan& plan, int64_t m0, int64_t rows, int index, int 
   }
 }
 
-// The sums of 16 rows of weights with 16 rows of x, one tile for each term, as to[row of x][row of weights].
+// to[row of x][row of weights] = the sums of 16 rows of weights with 16 rows of x, which are a tile for each term.
 inline void collect_tiles(const float* const* tiles, int64_t terms, float* to) {
   if (terms == 1) return transpose16(tiles[0], kTileRows, to, kFinishColumns);
   alignas(64) float sums[kTileFloats];
@@ -151,7 +151,8 @@ inline void collect_tiles(const float* const* tiles, int64_t terms, float* to) {
     const FloatVec first = hn::LoadU(kFloats, tiles[0] + i);
     FloatVec small = hn::LoadU(kFloats, tiles[terms - 1] + i);
     if (terms == 3) small = hn::Add(small, hn::LoadU(kFloats, tiles[1] + i));
-    // Where the first is not finite it is the result: the others are products of zeros with perhaps an infinite weight.
+    // Where the first term's sum is not finite, it is the result: the other terms are zeros, perhaps times an infinite
+    // weight.
     const auto finite = hn::Eq(hn::Sub(first, first), hn::Zero(kFloats));
     hn::StoreU(hn::IfThenElse(finite, hn::Add(first, small), first), kFloats, sums + i);
   }
@@ -199,11 +200,11 @@ namespace {
 AA_CPU_EXPORT(pack_columns);
 AA_CPU_EXPORT(finish_tiles);
 
-// Rows of x in work at once. Each block of them reads all weights once.
+// Most rows of x that are packed at once. Each block of them reads all weights once.
 constexpr int64_t kMostBlockRows = 512;
-// Elements of a stretch of k of all columns, which stay in the second level cache.
+// Elements of x in a stretch of k, over all columns. They stay in the second-level cache.
 constexpr int64_t kStretchElements = int64_t{1} << 17;
-// Slivers of a chunk, whose sums for a block of x stay there too.
+// Most slivers of a chunk, whose sums for a block of x stay there too.
 constexpr int64_t kMostChunkSlivers = 8;
 
 // A piece of a part's output columns.
@@ -231,13 +232,13 @@ struct Weights {
   std::array<Half, 2> half;
   int64_t bytes = 0;  // of a row; 0: there is no such sliver
 
-  // All tiles can be loaded from where they lie.
+  // Returns whether all tiles can be loaded in place.
   bool whole() const {
     return half[0].count == kTileRows && half[1].count == kTileRows && bytes % amx::kMostRowBytes == 0;
   }
 };
 
-// Number `index` of a chunk: all slivers of a stretch of k, then those of the next.
+// The slivers of a chunk are numbered along a stretch of k, then along the next one.
 Weights weights_at(const AmxPlan& plan, const Chunk& chunk, int64_t index) {
   Weights found;
   if (chunk.part == nullptr) return found;
@@ -256,7 +257,7 @@ Weights weights_at(const AmxPlan& plan, const Chunk& chunk, int64_t index) {
   return found;
 }
 
-// Prefetches a sliver into the second level cache, row by row, some lines in each of so many steps.
+// Prefetches a sliver into the second-level cache, row by row, spread evenly over `steps` calls of step().
 class Ahead {
  public:
   Ahead(const Weights& weights, int64_t steps) {
@@ -299,15 +300,15 @@ class Ahead {
   std::array<int64_t, 2> counts_{}, gaps_{};
 };
 
-// The same for few columns, where reading the weights is all that takes time: pieces of a sliver, kFewSteps tiles along k, of
-// which each asks for the next one, eight rows side by side, four of either half, a line of each at a time between the
-// instructions for tiles. On two cores of an Emerald Rapids two columns of tiles took 155 ns for a step, 2 KiB of weights, where
-// reading them takes 143; with a whole sliver, 128 or 352 KiB, fetched ahead they took 160 and 179.
+// Prefetching for few columns, where reading the weights takes all of the time. Pieces of a sliver are kFewSteps tiles
+// long, and each prefetches the next one: eight rows side by side, four of either half, a line of each between tile
+// instructions. On two cores of an Emerald Rapids, two columns of tiles took 155 ns for a step (2 KiB of weights), and
+// reading these alone takes 143. With a whole sliver prefetched ahead, 128 or 352 KiB, they took 160 and 179.
 constexpr int64_t kFewSteps = 8;
 
 class FewAhead {
  public:
-  static constexpr int kGroups = 4;  // for a step
+  static constexpr int kGroups = 4;  // calls of group() for a step
 
   // For the piece that begins at tile `step`.
   FewAhead(const Weights& weights, int64_t step) {
@@ -347,8 +348,8 @@ class FewAhead {
   int64_t line_ = 0, lines_ = 0, lines_left_ = 0, rows_left_ = 0;
 };
 
-// Prefetches where a chunk's results go, some lines in each of so many steps. Most of these lines are in another core's caches: storing
-// waited for a few at a time.
+// Prefetches the lines that a chunk's results are written to, spread evenly over `steps` calls of step(). Most of these
+// lines are in another core's caches, and stores would wait for a few at a time.
 class ResultsAhead {
  public:
   ResultsAhead() = default;  // nothing
@@ -380,7 +381,7 @@ class ResultsAhead {
   int64_t row_bytes_ = 0, left_ = 0, stride_ = 0, rows_left_ = 0, each_ = 0;
 };
 
-// Copies a sliver's tiles to packed[step][half][row][k]; what is not there is zero.
+// Copies a sliver's tiles to packed[step][half][row][k], with zeros for missing rows and columns.
 void pack_sliver(const Weights& weights, int64_t steps, char* packed) {
   std::memset(packed, 0, static_cast<size_t>(steps * 2 * kTileBytes));
   for (int i = 0; i < 2; ++i) {
@@ -395,8 +396,9 @@ void pack_sliver(const Weights& weights, int64_t steps, char* packed) {
   }
 }
 
-// sums[half][column tile] (+)= a sliver times a panel of kColumns tiles. The sliver's halves lie at a0 and a1, their rows `stride0`
-// and `stride1` bytes apart, their tiles a_step. kCopy: the tiles of the sliver are copied to `packed`.
+// sums[half][column tile] (+)= a sliver times a panel of kColumns tiles. The halves of the sliver are at a0 and a1,
+// with rows `stride0` and `stride1` bytes and tiles a_step bytes apart. If kCopy, copies the tiles of the sliver to
+// `packed`.
 template <class U, int kColumns, bool kCopy>
 void multiply_panel(const char* a0, const char* a1, int64_t stride0, int64_t stride1, int64_t a_step, const char* x,
                     int64_t steps, bool first, char* sums, char* packed, Ahead& shared_ahead) {
@@ -447,8 +449,8 @@ void multiply_panel(const char* a0, const char* a1, int64_t stride0, int64_t str
   }
 }
 
-// The same for all of k, one panel and a sliver whose tiles are loaded from where they lie. Four tiles are in use at a time (see
-// the top of the file): with two columns of tiles, the halves take turns of a piece.
+// The same for all of k, one panel, and a sliver whose tiles are loaded in place. Four tiles are in use at a time (see
+// the top of the file): with two columns of tiles, the halves take turns, a piece each.
 template <class U, int kColumns>
 void multiply_few(const Weights& weights, const char* x, int64_t steps, char* sums, const Weights& next,
                   ResultsAhead results) {
@@ -548,7 +550,7 @@ void multiply_chunk(const AmxPlan& plan, const Chunk& chunk, const Chunk& next, 
     const Weights weights = weights_at(plan, chunk, index);
     const Weights following = last ? weights_at(plan, next, 0) : weights_at(plan, chunk, index + 1);
     char* const to = sums + index % chunk.slivers * sliver_bytes;
-    // The last block of many rows may be this narrow too, along stretches that are as short as those of the others.
+    // The last block of many rows may be this narrow too, but its stretches are as short as those of the other blocks.
     if (tiles <= 2 && stretches == 1 && weights.whole()) {
       const ResultsAhead results = last ? ResultsAhead(chunk, m0, rows, steps) : ResultsAhead();
       (tiles == 1 ? multiply_few<U, 1> : multiply_few<U, 2>)(weights, x, steps, to, following, results);
@@ -615,7 +617,7 @@ AmxPlan make_plan(const Matmul& args, int threads) {
   for (int i = 0; i < args.part_count; ++i) {
     slivers += divide_up(args.parts[static_cast<size_t>(i)].n, plan.sliver_columns());
   }
-  // At least so many chunks for each thread. Where reading the weights takes the time, a thread that waits for the other at the end
+  // Fewest chunks for each thread. Where reading the weights takes the time, a thread that waits for another at the end
   // costs more than short rows of results do.
   const int64_t least_chunks = tiles <= 2 ? 16 : 4;
   plan.chunk_slivers = std::clamp<int64_t>(slivers / (least_chunks * threads), 1, kMostChunkSlivers);

@@ -33,8 +33,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
-// sums[i] += the products of the smaller terms. Where the first is not finite it is the result: the others are products
-// of zeros with perhaps an infinite weight.
+// Adds the sums of the smaller terms to those of the first. Where the first is not finite it is the result: the other
+// terms are zeros, perhaps times an infinite weight.
 void add_terms(int terms, int64_t term_stride, int64_t n, float* sums) {
   for (int64_t i = 0; i < n; ++i) {
     float small = sums[(terms - 1) * term_stride + i];
@@ -43,7 +43,7 @@ void add_terms(int terms, int64_t term_stride, int64_t n, float* sums) {
   }
 }
 
-// Rows [m0, m0 + rows) of x as stacked[term][row][k]; this thread's share of them.
+// stacked[term][row][k] = rows [m0, m0 + rows) of x; this thread's share of them.
 void stack_x(const OneDnnPlan& plan, int64_t m0, int64_t rows, int index, int count) {
   const Matmul& args = *plan.args;
   for (int64_t m = rows * index / count; m < rows * (index + 1) / count; ++m) {
@@ -51,7 +51,7 @@ void stack_x(const OneDnnPlan& plan, int64_t m0, int64_t rows, int index, int co
   }
 }
 
-// products[weight][term][row][column] of a chunk, finished and stored.
+// Finishes and stores a chunk: products[weight][term][row][column].
 void finish_products(const OneDnnPlan& plan, const MatmulPart& part, int64_t m0, int64_t rows, int64_t column0,
                      int64_t columns, float* products) {
   const Matmul& args = *plan.args;

@@ -1,5 +1,6 @@
-// The tile of a product with AVX2: four rows of weights by three vectors of rows of x, whose twelve sums, three vectors and one weight
-// are all of its registers. Included after base/simd/highway.h, once per instruction set; empty for others than AVX2.
+// The register tile of gemm.cpp with AVX2: four rows of weights by three vectors of rows of x. Twelve sums, three
+// vectors and a broadcast weight take all 16 registers. Included after base/simd/highway.h, once per instruction set;
+// empty for others than AVX2.
 #include <cstdint>
 
 #include "accelerators/cpu/kernels/vector-inl.h"
@@ -38,12 +39,12 @@ constexpr int kGemmTileStep = 8;
 #define AA_TILE_SUMS(move) move(0) move(1) move(2) move(3) move(4) move(5) move(6) move(7) move(8) move(9) move(10) move(11)
 // clang-format on
 
-// sums[r][lane] = before[r][lane] + sum over k of w[r * row_floats + k] * x[k][lane], for kGemmTileRows rows and kGemmTileVectors * kLanes lanes,
-// which lie without gaps; `sums` may be `before`. Before each kGemmTileStep words, the line at the next address of `ahead` is fetched into
-// the first-level cache.
+// sums[r][lane] = before[r][lane] + sum over k of w[r * row_floats + k] * x[k][lane], for kGemmTileRows rows and
+// kGemmTileVectors * kLanes lanes without gaps. `sums` may be `before`. Before each kGemmTileStep words, prefetches the
+// line at the next address of `ahead` into the first-level cache.
 //
-// The whole loop is in assembly, because the compiler keeps sums on the stack, copies them, or reads vectors of x again for each row:
-// its loops have 0.7 of the rate of multiply-adds, this one 0.95.
+// The whole loop is in assembly, because the compiler spills sums, copies them, or reads the vectors of x again for
+// each row: its loops reach 0.7 of the rate of multiply-adds, this one 0.95.
 template <int64_t row_floats>
 HWY_INLINE void multiply_twelve(const float* w, const float* x, int64_t depth, const float* before, float* sums,
                                 const char* const* ahead) {

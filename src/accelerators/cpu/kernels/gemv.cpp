@@ -1,16 +1,17 @@
 // Products for few rows of x (decoding of one or some sequences): bound by how fast the weights come from memory, or by
 // multiply-adds from about six rows of x on.
 //
-// Each thread takes a contiguous span of the weights' rows, cuts it into eight (four for several rows of x, and with AVX2; three to
-// twelve for tiles) and walks the parts side by side, so that as many sequential streams are in flight; lines are prefetched at two
-// distances, into the first and the second level cache, since Intel's own prefetchers alone reach three quarters of the bandwidth.
-// With four streams this reached 97 to 100% of the bandwidth of a loop that only read the same weights, in turns with it
-// (two cores of a Sapphire Rapids virtual machine).
+// Each thread takes a contiguous span of the weights' rows, cuts it into streams (eight; four for several rows of x and
+// with AVX2; three to twelve for tiles) and walks them side by side, so that several sequential reads are in flight.
+// Lines are prefetched at two distances, into the first- and the second-level cache, since Intel's hardware prefetchers
+// alone reach three quarters of the bandwidth. With four streams this reached 97 to 100% of the bandwidth of a loop
+// that only read the same weights, in turns with it (two cores of a Sapphire Rapids virtual machine).
 //
-// A pass multiplies one row of weights from each stream with up to six rows of x (three without AVX-512). More rows of x are several
-// passes over a stretch of the weights' columns, short enough to stay in the first level cache; what lies further ahead is then fetched
-// in every pass, so that memory is never idle. Sums of a row of x have one order, whatever the number of rows. With AVX2, which has half
-// of the registers, two or more rows are multiplied in tiles instead (gemv_tiles-inl.h), in the same order.
+// A pass multiplies one row of weights of each stream with up to six rows of x (three without AVX-512). More rows of x
+// take several passes over a stretch of the weights' columns, short enough to stay in the first-level cache; every pass
+// prefetches a part of what lies further ahead, so that memory is never idle. The order in which a row of x is summed
+// does not depend on the number of rows. With AVX2, which has half of the registers, two or more rows are multiplied in
+// tiles instead (gemv_tiles-inl.h), in the same order.
 //
 // bf16 weights times bf16 rows are summed by the processor's dot product of bf16 pairs where it is fast (AMD), everything
 // else by F32 multiply-adds. Both are exact products and sums rounded to F32.
@@ -50,22 +51,22 @@ constexpr int kStreams = 4;
 constexpr int kStreamsOfOneRow = kLanes >= 16 ? 8 : 4;
 // Accumulators: kStreams * rows of x, out of 32 registers with AVX-512 and 16 otherwise.
 constexpr int kRowsAtOnce = kLanes >= 16 ? 6 : 3;
-// Most columns of w for which whole columns are summed rather than rows multiplied.
+// Most columns of w (k) for which sum_columns() sums columns instead of multiplying rows.
 constexpr int64_t kMostSummed = 64;
-// From so many rows of x on, and from more columns of w than may be summed, which need rows of x as they are, products are computed in
-// tiles with AVX2.
+// With AVX2, products are computed in tiles from this many rows of x on, unless w has so few columns that these may be
+// summed: sum_columns() needs rows of x that are not packed.
 constexpr int64_t kFewestTiledRows = 2;
 constexpr bool by_tiles(int64_t rows, int64_t k) {
   return HWY_TARGET == HWY_AVX2 && rows >= kFewestTiledRows && k > kMostSummed;
 }
-// Most rows of x for which this is the fastest way; one lane at a time the other one is. On a Zen 3 the other one took 1.5 times as long as
-// tiles for 31 and 32 rows with rows of bf16 and 1.2 times for 48 and 64; of other weights no more than 31 rows were measured. Without tiles
-// 12 rows took less by this one and 16 took 1.3 times as long.
+// Most rows of x for which gemv() is faster than gemm(). On a Zen 3 with weights of has_bf16_rows(), gemm() took 1.5
+// times as long as tiles for 31 and 32 rows, and 1.2 times for 48 and 64; with other weights, no more than 31 rows were
+// measured. Without tiles, gemv() took less time for 12 rows and 1.3 times as long as gemm() for 16.
 inline int64_t most_rows(const Matmul& args) {
   if (by_tiles(kFewestTiledRows, args.k)) return has_bf16_rows(args) ? 64 : 31;
   return kLanes == 1 ? 6 : kLanes == 8 ? 12 : 31;
 }
-// The rows of weights that are best multiplied at once with so many rows of x.
+// The number of rows of weights, or a multiple of it, that is best multiplied at once with so many rows of x.
 constexpr int64_t unit_of(const Matmul& args) {
 #if HWY_TARGET == HWY_AVX2
   if (by_tiles(args.m, args.k)) return kMostTileStreams;
@@ -81,15 +82,17 @@ static_assert(kBlock == kColumnUnit);  // x is padded for both
 #endif
 // Elements of K that several passes take before the next ones: 8 KiB of 16-bit weights in all streams.
 constexpr int64_t kStretch = 1024;
-// Bytes ahead of the loads. Found best among 0.5 to 4 KiB on Emerald Rapids, within 1% from 1 to 2 and 2 to 4 KiB.
+// Prefetch distances in bytes. The best ones of 0.5 to 4 KiB on Emerald Rapids; 1 to 2 and 2 to 4 KiB were within 1%.
 constexpr int64_t kNearPrefetch = 1024;
 constexpr int64_t kFarPrefetch = 3072;
-// The same for one row of x by dot products of pairs: on two cores of a Zen 4, steps of a model of 2.1 GB read 33.8 GB/s with these,
-// 31.4 with the above, and 33 with 256 or 384 and 1024 to 2048, in turns with a plain read of the weights at 34.2.
+// The same for one row of x by dot products of pairs. On two cores of a Zen 4, steps of a model of 2.1 GB read 33.8
+// GB/s with these, 31.4 with the above, and 33 with 256 or 384 and 1024 to 2048, in turns with a plain read of the
+// weights at 34.2.
 constexpr int64_t kNearPrefetchOfDots = 512;
 constexpr int64_t kFarPrefetchOfDots = 2048;
-// The same with AVX2, and nothing into the second level: two threads of a Zen 3 read 29 GB/s with this and 4 streams, 28 with the
-// distances for several rows, and 27 without any fetches; one thread alone 23, 18.5 and 23.
+// The same for one row of x with AVX2, without prefetches into the second-level cache: two threads of a Zen 3 read 29
+// GB/s with this and 4 streams, 28 with the distances for several rows, and 27 without prefetches; one thread alone
+// read 23, 18.5 and 23.
 constexpr int64_t kNearPrefetchOfAvx2 = 512;
 // The part of the weights that threads take dynamically instead of in fixed shares (one in so many), and the bytes of a
 // piece. With fixed shares only, one of two threads waited 6 to 10% of the time for the other (1 to 2% with this);
@@ -126,8 +129,8 @@ struct Activations {
   int64_t rows;
 };
 
-// Adds the products of a vector of weights of each of kS rows with one of each of kM rows of x to acc[s * kM + m].
-// Whichever are fewer stay in registers.
+// Adds the products of a vector of weights of each of kS rows with a vector of each of kM rows of x to acc[s * kM + m].
+// Whichever of the two are fewer stay in registers.
 template <int kS, int kM, class Weights, class LoadX, class Add>
 HWY_INLINE void add_products(const Weights& weights, const LoadX& load_x, const Add& add, FloatVec (&acc)[kS * kM]) {
   if constexpr (kS <= kM) {
@@ -181,7 +184,7 @@ HWY_INLINE void add_block(Bf16Dots /*type*/, const uint16_t* const (&w)[kS], con
 }
 #endif
 
-// The distances for kM rows of x; 0: none.
+// The prefetch distances for kM rows of x; 0: no prefetch.
 template <class Type, int kM>
 struct Distances {
   static constexpr bool kOneRow = kM == 1, kOfDots = std::is_same_v<Type, Bf16Dots>, kOfAvx2 = kLanes == 8;
@@ -212,7 +215,7 @@ struct Passes {
   int64_t begin(int64_t pass) const { return rows * pass / count; }
 };
 
-// The last columns of a row of weights, fewer than kBlock, with kM rows of x.
+// Adds the products of the last columns of a row of weights, fewer than kBlock, with kM rows of x.
 template <class Type, int kM>
 HWY_NOINLINE void add_tail(Type type, const typename Type::Raw* w, int64_t columns, const ElementOfX<Type>* x,
                            int64_t x_stride, FloatVec* acc) {
@@ -233,7 +236,8 @@ struct Stretch {
   int64_t row, gap;        // elements of a row of weights that are read, and from its end to the next row
 };
 
-// The distance in bytes to what is read `bytes` later: further, where the elements of the gaps between rows lie in between.
+// The distance in bytes from a block to what is read `bytes` later. It grows where the gap between two rows lies in
+// between.
 template <class Raw>
 class Ahead {
  public:
@@ -429,7 +433,7 @@ inline void read_x_row(Bf16Dots /*type*/, const Row& row, int64_t padded, uint16
   std::memset(to + row.length, 0, static_cast<size_t>(padded - row.length) * sizeof(*to));
 }
 
-// All rows of x, in the form for a weight's type; in scratch of this thread.
+// Reads all rows of x, in the form that a type of weights needs, into scratch memory of this thread.
 template <class Type>
 Input read_x(Type type, const Matmul& args, DType weights) {
   using X = ElementOfX<Type>;
@@ -456,8 +460,8 @@ Input read_x(Type type, const Matmul& args, DType weights) {
   return {weights, data, stride};
 }
 
-// The same where the elements of a column of w are adjacent: sums the columns, each times a number of x. This is how the
-// results of a token's experts are summed, of which there are few.
+// multiply_rows() for a w in which a column is adjacent: sums the columns, each times a number of x. The results of a
+// token's experts, of which there are few, are summed this way.
 inline void sum_columns(const float* w, int64_t column_stride, int64_t rows, const Activations<float>& x, float* out,
                         int64_t out_stride) {
   constexpr int kVectors = 4;
@@ -488,7 +492,8 @@ inline void sum_columns(const float* w, int64_t column_stride, int64_t rows, con
   }
 }
 
-// The same for any strides of w: where the elements of a row lie apart, rows are gathered first.
+// multiply_rows() for rows [begin, begin + rows) of a w with any strides. Where the elements of a row are not adjacent,
+// rows are gathered first.
 template <class Type>
 void multiply(Type type, const Matmul& args, Input& input, const Matrix& w, int64_t begin, int64_t rows, float* out) {
   using Raw = typename Type::Raw;
@@ -536,8 +541,8 @@ int64_t column_cost(const Matmul& args, const MatmulPart& part) {
   return cost;
 }
 
-// The columns of all parts in one sequence, each as long as its cost: the threads divide this sequence among
-// themselves.
+// The length of the line that the threads divide among themselves: the columns of all parts one after another, each as
+// long as its cost.
 int64_t line_length(const Matmul& args) {
   int64_t length = 0;
   for (int i = 0; i < args.part_count; ++i) {
@@ -547,7 +552,7 @@ int64_t line_length(const Matmul& args) {
   return length;
 }
 
-// The columns of [begin, end) of the line; cuts fall between groups of columns of a part that are multiplied at once.
+// Computes the columns of [begin, end) of the line. Cuts fall between groups of columns that are multiplied at once.
 void multiply_span(const Matmul& args, Input& input, int64_t begin, int64_t end) {
   const int64_t unit = unit_of(args);
   const int64_t most = std::max(kMostProducts / std::max<int64_t>(args.m, 1) / unit, int64_t{1}) * unit;

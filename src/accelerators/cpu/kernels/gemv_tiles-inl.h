@@ -1,11 +1,12 @@
 // Products for several rows of x with AVX2. Included by gemv.cpp, once per instruction set; empty for others than AVX2.
 //
-// The rows of weights are cut into three to twelve streams that are walked side by side, in stretches of columns. In a stretch, groups of up
-// to six rows of x come one after the other, and a group stays in the first-level cache while the streams pass it in tiles, whose sums
-// fill 8 to 12 of the 16 registers. So every vector of weights is widened once for a group, and every line of x that comes from the
-// second-level cache serves all streams. Meanwhile the next stretch of each stream is prefetched in even steps: a Zen 3 drops prefetches that
-// come faster than the memory answers. Streams go through whole rows and from one row to the next, so that the processor's own
-// prefetchers run ahead of these instructions, of which it can have too few under way to read at the speed of memory.
+// The rows of weights are cut into three to twelve streams that are walked side by side, in stretches of columns. In a
+// stretch, one group of up to six rows of x follows another, and a group stays in the first-level cache while the
+// streams pass it in tiles, whose sums fill 8 to 12 of the 16 registers. So a vector of weights is widened once for a
+// group, and a line of x that comes from the second-level cache serves all streams. Meanwhile the next stretch of each
+// stream is prefetched in even steps: a Zen 3 drops prefetches that come faster than the memory answers. It also cannot
+// have enough of these instructions in flight to read at the speed of memory. So streams go through whole rows and from
+// one row to the next, and the hardware prefetchers run ahead of them.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -25,10 +26,10 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX2
 
-// Most streams, a multiple of the rows of every tile.
+// Most streams: a multiple of the rows of every tile.
 constexpr int kMostTileStreams = 12;
-// Columns of a tile: six rows of x are then 12 KiB and those of twelve streams of 16-bit weights as much, of 32 in the first-level cache. 768 and
-// 1,024 columns took no less time.
+// Columns of a tile. Six rows of x are then 12 KiB, and twelve streams of 16-bit weights as much, in a first-level
+// cache of 32 KiB. 768 and 1,024 columns took no less time.
 constexpr int64_t kTileColumns = 512;
 constexpr int kMostGroupRows = 6;
 // Columns between two prefetches: a cache line of 16-bit weights.
@@ -44,7 +45,8 @@ struct TileGroups {
   int64_t begin(int64_t group) const { return group * rows + std::min(group, larger); }
 };
 
-// Puts row m of x, whose `padded` elements are in the order that the weights need, to its group: [group][vector][row of the group][lane].
+// Puts row m of x, whose `padded` elements are in the order that the weights need, into its group: [group][vector][row
+// of the group][lane].
 inline void pack_row_of_group(const float* row, int64_t padded, int64_t m, const TileGroups& groups, float* packed) {
   int64_t group = 0;
   while (groups.begin(group + 1) <= m) ++group;
@@ -53,22 +55,25 @@ inline void pack_row_of_group(const float* row, int64_t padded, int64_t m, const
   for (int64_t k = 0; k < padded; k += kLanes, to += distance) hn::StoreU(hn::LoadU(kFloats, row + k), kFloats, to);
 }
 
-// sum += a * b. Written out because the compiler otherwise adds to a copy of the sum, and has too few registers for the tile.
+// sum += a * b. In assembly, because the compiler otherwise adds to a copy of the sum, for which the tile leaves no
+// register.
 HWY_INLINE void add_product(FloatVec a, FloatVec b, FloatVec& sum) {
   asm("vfmadd231ps %[b], %[a], %[sum]"  // NOLINT(hicpp-no-assembler)
       : [sum] "+x"(sum.raw)
       : [a] "x"(a.raw), [b] "x"(b.raw));
 }
 
-// Parts of streams that are prefetched while a tile is computed, as many columns of each; at most as many as it has rows.
+// What is prefetched while a tile is computed: as many columns as the tile has, of `count` streams, which are at most
+// the rows of the tile.
 template <class Raw>
 struct StreamsAhead {
   const Raw* first;
   int64_t count, apart;  // apart: from one to the next
 };
 
-// Multiplies kS rows of weights with a group of kM rows of x: sums[s][m][lane], continued unless these are the first columns. Rows are
-// given by their distance: an array of addresses would be stored by vectors and read one by one at once, which waits for the stores.
+// Multiplies kS rows of weights with a group of kM rows of x: sums[s][m][lane], added to what is there unless `first`.
+// Rows are given by their distance: the compiler would store an array of addresses by vectors and then read single
+// ones, which waits for the stores.
 template <class Type, int kS, int kM>
 HWY_NOINLINE void multiply_tile(Type type, const typename Type::Raw* w, int64_t row_stride, const float* x,
                                 int64_t columns, bool first, StreamsAhead<typename Type::Raw> ahead, float* sums) {
@@ -92,7 +97,7 @@ HWY_NOINLINE void multiply_tile(Type type, const typename Type::Raw* w, int64_t 
         const Raw* at = w + s * row_stride + half / 2 * 2 * kLanes;
         return half % 2 == 0 ? load_first(type, at) : load_second(type, at);
       };
-      // What was loaded before is not kept, since there are no registers for it.
+      // The compiler must not keep earlier loads in registers, since none are left.
       asm volatile("" ::: "memory");  // NOLINT(hicpp-no-assembler)
       FloatVec wide[kS];
       AA_UNROLL for (int s = 0; s < kS; ++s) wide[s] = weights(s);
@@ -125,8 +130,8 @@ Tile<Type> tile_of(int64_t group) {
   }
 }
 
-// The streams for so many rows of x. With more of them x comes from the second-level cache less often, with fewer of them the memory is
-// read faster. The groups of up to eight rows have one kind of tile; of more rows they may have two.
+// The number of streams for so many rows of x. More streams read x from the second-level cache less often; fewer read
+// the memory faster. Groups of up to eight rows have one kind of tile; with more rows there may be two kinds.
 template <class Type>
 int64_t tile_streams(int64_t x_rows) {
   constexpr int64_t kMostOfOneTile = 4, kMostOfTwoTiles = 8;
@@ -134,7 +139,8 @@ int64_t tile_streams(int64_t x_rows) {
   return x_rows <= kMostOfOneTile ? of_tile : x_rows <= kMostOfTwoTiles ? 2 * of_tile : kMostTileStreams;
 }
 
-// Weights in `streams` streams of `rows` rows each, of which the first `present` exist: row r of stream s is row s * rows + r of w.
+// Weights in `streams` streams of `rows` rows each, of which the first `present` exist. Row r of stream s is row s *
+// rows + r of w.
 template <class Type>
 struct TileWeights {
   const typename Type::Raw* w;
@@ -163,7 +169,7 @@ void multiply_row_of_streams(Type type, const TileWeights<Type>& weights, int64_
       at = last[0];
       stride = kColumnUnit;
     }
-    // A stretch further, which may be in the next row.
+    // The same columns of the next stretch, which may be in the next row.
     const int64_t gap = begin + kTileColumns < columns ? 0 : weights.row_stride - columns;
     const Raw* const ahead = row + begin + kTileColumns + gap;
     int64_t fetched = 0;
@@ -171,7 +177,7 @@ void multiply_row_of_streams(Type type, const TileWeights<Type>& weights, int64_
       const int64_t m = groups.begin(group), group_rows = groups.size(group);
       const Tile<Type> tile = tile_of<Type>(group_rows);
       for (int64_t s = 0; s < weights.streams; s += tile.rows) {
-        // As large a part of the streams as this tile and those before are of the work.
+        // Prefetches streams in proportion to the work that is done with this tile.
         const int64_t work = group * weights.streams + s + tile.rows;
         const int64_t fetch = std::min(work / groups.count - fetched, tile.rows);
         tile.multiply(type, at + s * stride, stride, x + m * x_stride + begin * group_rows, n, begin == 0,
@@ -224,8 +230,8 @@ void multiply_streams_by_tiles(Type type, const TileWeights<Type>& weights, cons
   }
 }
 
-// out[m * out_stride + r] = row r of w times row m of x, r < rows. At least two rows of x, packed by pack_row_of_group(), so that no group
-// has fewer.
+// out[m * out_stride + r] = row r of w times row m of x, r < rows. There are at least two rows of x, packed by
+// pack_row_of_group(), so that every group has at least two.
 template <class Type>
 void multiply_by_tiles(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows, const float* x,
                        int64_t x_stride, int64_t x_rows, int64_t columns, float* out, int64_t out_stride) {
@@ -233,7 +239,7 @@ void multiply_by_tiles(Type type, const typename Type::Raw* w, int64_t row_strid
   for (int64_t done = 0; done < rows;) {
     // An odd number, so that not all streams share few sets of the second-level cache.
     const int64_t left = rows - done, of_stream = left < streams ? 1 : (left / streams - 1) | 1;
-    // The last rows are as many as there are streams, too, with some of the rows before.
+    // The last step also takes as many rows as there are streams, so some rows may be computed twice.
     done = std::min(done, rows - present);
     multiply_streams_by_tiles<Type>(type, {w + done * row_stride, row_stride, of_stream, streams, present, columns}, x,
                                     x_stride, x_rows, out + done, out_stride);

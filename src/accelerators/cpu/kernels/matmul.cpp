@@ -23,7 +23,7 @@ constexpr int64_t kFewestBlockRows = 31, kMostBlockRows = 96;
 // Fewer rows of x than this are computed by gemv() at the speed of memory, which the matrix unit's kernel misses.
 constexpr int64_t kFewestUnitRows = 5;
 
-// The matrix unit computes it.
+// Returns whether the matrix unit can compute the call.
 bool by_matrix_unit(const Matmul& args) { return isa() == Isa::Amx && has_bf16_rows(args); }
 
 void run_by_row(const Matmul& args) {
@@ -41,7 +41,7 @@ void multiply(const Matmul& args) {
   if (args.m == 0) return;
   const bool unit = args.m >= kFewestUnitRows && by_matrix_unit(args);
   const bool few = !unit && are_few_rows(args);
-  // Few rows that oneDNN does not take are no choice, and not counted as one.
+  // Few rows that oneDNN does not take leave no choice and are not counted as one.
   if ((!few || onednn_takes(args)) && choose_onednn(args)) {
     gemm_onednn(args);
   } else if (few) {

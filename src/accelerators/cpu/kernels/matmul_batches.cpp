@@ -61,7 +61,7 @@ void matmul(const aa_op_call& call) {
     for (int64_t i = 0; i < batches; ++i) multiply(product(call, i, accumulate));
     return;
   }
-  // A region that is begun inside of one runs on its thread alone.
+  // A parallel region that begins inside another one runs on its thread alone.
   parallel_for(batches, work / 8, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Matmul args = product(call, i, accumulate);

@@ -19,7 +19,7 @@ HWY_INLINE Row row_of(const Matrix& matrix, int64_t row, int64_t length) {
   return {static_cast<char*>(matrix.at(row, 0)), matrix.dtype, matrix.column_stride, length};
 }
 
-// read_row with vectors for F32 too: the compiler turns its memcpy into string instructions, which take long to start.
+// read_row() with vectors for F32 too: the compiler turns its memcpy into string instructions, which are slow to start.
 inline void read_floats(const Row& row, int64_t begin, int64_t n, float* to) {
   if (row.dtype == DType::F32 && row.stride == 1) {
     widen(F32Type(), reinterpret_cast<const float*>(row.data) + begin, to, n);
@@ -40,7 +40,7 @@ inline void split_row(const Row& row, int terms, int64_t term_stride, uint16_t* 
       uint32_t bits;
       std::memcpy(&bits, &rest[i], sizeof(bits));
       const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
-      // All mantissa bits that make a number a NaN may be among those that are truncated.
+      // The mantissa bits that make a number a NaN may all be among those that are cut off.
       if ((bits & 0x7fffffffu) > 0x7f800000u) bits |= 0x00400000u;
       to[i] = static_cast<uint16_t>(bits >> 16);
       bits &= 0xffff0000u;
@@ -56,7 +56,7 @@ inline void split_row(const Row& row, int terms, int64_t term_stride, uint16_t* 
 // activations and types of results was half of what compiling a file of products took.
 void finish_row(const Matmul& args, const MatmulPart& part, int64_t m, int64_t begin, int64_t n, float* values,
                 float* up);
-// It works on so many columns at once.
+// The number of columns that finish_row() works on at once.
 constexpr int64_t kFinishColumns = 256;
 
 // Prefetches the part of row m of the output, and of the residual, that will be written soon.
@@ -70,8 +70,8 @@ inline void prefetch_row(const MatmulPart& part, int64_t m, int64_t rows, int64_
   }
 }
 
-// Prefetches the first lines of kS neighbouring streams of `bytes` each, which a loop that prefetches `near` bytes ahead into
-// the first level cache and `far` bytes into the second would reach too late.
+// Prefetches the first lines of kS consecutive streams of `bytes` each. A loop that prefetches `near` bytes ahead into
+// the first-level cache and `far` bytes ahead into the second would never prefetch these.
 template <int kS>
 void prefetch_starts(const void* data, int64_t bytes, int64_t near, int64_t far) {
   const auto* start = static_cast<const char*>(data);

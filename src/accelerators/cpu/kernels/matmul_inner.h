@@ -7,14 +7,15 @@
 
 namespace anyaccel::cpu {
 
+// Computes the call in the way that should be fastest.
 void multiply(const Matmul& args);
 
 // Returns true if gemv() is faster than gemm() with the instruction set in use.
 bool are_few_rows(const Matmul& args);
-// Reads every weight once, straight from memory to registers: for few rows of x. More are right, too; the order of a row's
-// sums does not depend on their number.
+// Reads every weight once, straight from memory to registers: for few rows of x. Any number of rows is computed
+// correctly, and the order of a row's sums does not depend on it.
 void gemv(const Matmul& args);
-// Packs x and blocks of the weights as F32 and multiplies tiles in registers: for many rows of x.
+// Packs x and blocks of the weights, as F32 or as pairs of bf16, and multiplies tiles in registers: for many rows of x.
 void gemm(const Matmul& args);
 
 // Rows of bf16 whose sum is a row of x of this dtype.

@@ -193,7 +193,7 @@ AA_CPU_EXPORT(softmax_rows);
 
 namespace {
 
-// The 1-D tensors weight and bias as one row.
+// Normalizes all rows on the worker pool.
 void run_norm(const NormArguments& arguments, bool subtract_mean) {
   if (arguments.x.length() == 0) return;
   const auto rows = AA_CPU_DISPATCH(norm_rows);

@@ -36,7 +36,8 @@ struct RopeArguments {
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
-// `from` and `to` hold 2r elements and may be the same.
+// Rotates the r pairs of a head by angles with cosines c and sines s: elements 2 i and 2 i + 1 if interleaved, else i
+// and r + i. `from` and `to` may be the same.
 void rotate_head(const float* from, const float* c, const float* s, int64_t r, bool interleaved, float* to) {
   int64_t i = 0;
   for (; i + kLanes <= r; i += kLanes) {

@@ -1,12 +1,12 @@
 // The ops that choose a token: argmax and sample.
 //
-// sample needs the order of the likely tokens only. One pass finds the maximum and one the sum of all weights; then the
-// candidates are gathered (with top_k by a threshold that rises as better ones are found, without it by their distance
-// from the maximum, first a short one that most draws stay within), put into buckets of falling logit, and only the
-// buckets where top_p and the drawn number fall are sorted.
+// sample needs the order of the likely tokens only. One pass finds the maximum, and one sums all weights. Then
+// candidates are gathered: with top_k by a threshold that rises as better ones are found, otherwise by their distance
+// from the maximum, beginning with a short one that suffices for most draws. They are put into buckets of falling
+// logits, and only the buckets in which top_p and the drawn number fall are sorted.
 //
-// The threads share the rows, or the passes over a row where rows are fewer than threads. Sums are of fixed segments, so
-// that a result does not depend on the number of threads.
+// The threads share the rows or, where there are fewer rows than threads, the passes over each row. Sums are taken of
+// fixed segments, so that a result does not depend on the number of threads.
 #include "accelerators/cpu/kernels/sampling.h"
 
 #include <algorithm>
@@ -38,7 +38,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
-// The maximum of a segment of a row, a NaN if it has one, and the segment as binary32 in `wide` unless the row is that.
+// Returns the maximum of a segment of a row, or NaN if it has one. Writes the segment as binary32 to `wide` unless it
+// is dense binary32.
 float segment_top(const Row& row, int64_t begin, int64_t n, float* wide) {
   const float* x = row_floats(row, begin, n, wide);
   auto top = hn::Set(kFloats, -std::numeric_limits<float>::infinity());
@@ -57,7 +58,7 @@ float segment_top(const Row& row, int64_t begin, int64_t n, float* wide) {
   return hn::AllTrue(kFloats, ordered) ? max_lanes(top) : std::numeric_limits<float>::quiet_NaN();
 }
 
-// The lowest index of `value`, or of a NaN if it is one, which is among the n numbers.
+// Returns the lowest index of `value`, or of a NaN if `value` is one, among n numbers that include it.
 int64_t find_value(const float* x, int64_t n, float value) {
   const bool nan = std::isnan(value);
   const auto wanted = hn::Set(kFloats, value);
@@ -102,12 +103,12 @@ float lowest_of(const float* x, int64_t n) {
   return hn::GetLane(hn::MinOfLanes(kFloats, lowest));
 }
 
-// buckets[i] = (top - x[i]) * scale as a whole number, at most `last`. Room for kLanes more is needed.
+// buckets[i] = (top - x[i]) * scale, rounded down, at most `last`. Needs room for kLanes more.
 void find_buckets(const float* x, int64_t n, float top, float scale, uint32_t last, uint32_t* buckets) {
   const auto most = hn::Set(kFloats, static_cast<float>(last));
   for (int64_t i = 0; i < n; i += kLanes) {
     const auto v = n - i >= kLanes ? hn::LoadU(kFloats, x + i) : load_part(x + i, n - i);
-    // An infinite distance times a scale of zero is no number; min gives the bound for it.
+    // An infinite distance times a scale of zero would be NaN, so distances are bounded.
     const auto distance =
         hn::Min(hn::Sub(hn::Set(kFloats, top), v), hn::Set(kFloats, std::numeric_limits<float>::max()));
     const auto bucket = hn::ConvertTo(kInts, hn::Min(hn::Mul(distance, hn::Set(kFloats, scale)), most));
@@ -115,7 +116,7 @@ void find_buckets(const float* x, int64_t n, float top, float scale, uint32_t la
   }
 }
 
-// Writes the i at which buckets[i] is `wanted` to `out`, which has room for kLanes more than there are.
+// Writes the indices i with buckets[i] == wanted to `out`, which has room for kLanes more.
 void find_in_bucket(const uint32_t* buckets, int64_t n, uint32_t wanted, uint32_t* out) {
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
@@ -167,15 +168,16 @@ namespace {
 
 std::atomic<int64_t> drawn{0};
 
-// Most lanes a vector may have: room that vector stores may need past the end of an array.
+// Room behind an array for stores of whole vectors: the most lanes that a vector may have.
 constexpr int64_t kSlack = 64;
 
 // Elements of a row that a thread takes at once; a multiple of the blocks of exponentials().
 constexpr int64_t kSegment = 8192;
 int64_t segments_of(int64_t n) { return (n + kSegment - 1) / kSegment; }
 
-// The distances from the maximum, after division by the temperature, within which candidates are looked for before all
-// are. In the logits of language models a few thousand of 100,000 tokens lie within the first, and nearly every draw does.
+// Distances from the maximum, in logits divided by the temperature, within which candidates are gathered, one after the
+// other, before all tokens are. With language models a few thousand of 100,000 tokens lie within the first, and so does
+// nearly every draw.
 constexpr float kNear[] = {8, 12, 16};
 // A little more than the weight of a token at a distance.
 double weight_beyond(float distance) { return 1.001 * std::exp(-static_cast<double>(distance)); }
@@ -213,7 +215,8 @@ ScannedRow scan(const Row& row) {
   return scanned;
 }
 
-// Calls body(row) for all rows: each on one thread, or one after another, so that the loops of each can be shared.
+// Calls body(row) for all rows: on several threads if there are enough rows, else one after another, so that body can
+// share out its loops.
 template <class Body>
 void for_rows(int64_t rows, int64_t length, Body&& body) {
   if (rows >= WorkerPool::instance().size()) {
@@ -254,7 +257,7 @@ int64_t top_k_of(const float* x, int64_t begin, int64_t end, int64_t k, uint32_t
   return count;
 }
 
-// The same of a whole row, in the order of the indices; in scratch of this thread.
+// The same for a whole row, but in the order of the indices. Sets `out` to scratch memory of this thread.
 int64_t top_k(const float* x, int64_t n, int64_t k, uint32_t*& out) {
   // With a large k, merging would take as long as choosing.
   const int64_t parts = std::clamp<int64_t>(std::min(segments_of(n), n / (8 * k)), 1, WorkerPool::instance().size());
@@ -315,10 +318,10 @@ struct Candidates {
   uint32_t index(int64_t i) const { return indices != nullptr ? indices[i] : static_cast<uint32_t>(i); }
 };
 
-// Candidates in buckets of falling logit. What is in a bucket is found, and sorted, only when it is asked for.
+// Sorts candidates into buckets of falling logits. A bucket is sorted only when it is needed.
 class Buckets {
  public:
-  // Computes the weights, too. All candidates that lie `widest` or more below the maximum share the last bucket.
+  // Also computes the weights. All candidates that lie `widest` or more below the maximum share the last bucket.
   Buckets(const Candidates& candidates, float top, float widest, float factor)
       : candidates_(candidates),
         order_(scratch<Pair>(Scratch::Tile, static_cast<size_t>(candidates.count))),
@@ -463,9 +466,9 @@ class Buckets {
   bool sorted_[kCount] = {};
 };
 
-// Draws from `count` candidates, in the order of their indices (null: the whole row). `total` is the sum of the weights of all that may be drawn. If they are more than the
-// candidates (not `complete`), these are those that are nearer to the maximum than `distance`; returns -1 when the draw
-// falls on another one.
+// Draws from `count` candidates, given by their indices in rising order (null: the whole row). `total` is the sum of
+// the weights of all tokens that may be drawn. Unless `complete`, these are more than the candidates, which are the
+// ones nearer to the maximum than `distance`; then returns -1 when the draw falls on another token.
 int64_t draw(const float* x, float top, const uint32_t* candidates, int64_t count, float factor, double total,
              bool complete, float distance, const aa_sample_params& params, float u) {
   drawn.fetch_add(count, std::memory_order_relaxed);
@@ -498,7 +501,7 @@ int64_t draw(const float* x, float top, const uint32_t* candidates, int64_t coun
       kept = cut.before;
       last = cut.rank - 1;
     } else if (cut.rank == count && last == count - 1 && kept > cut.before) {
-      kept = cut.before;  // of those that are no candidates none is kept
+      kept = cut.before;  // no token outside of the candidates is kept
     }
   }
   const auto crossing = buckets.cross(static_cast<double>(u) * kept, true);

@@ -40,7 +40,7 @@ struct SiluSlope {
 
 struct GeluSlope {
   HWY_INLINE FloatVec operator()(FloatVec x) const {
-    // The normal distribution's function, which is gelu(1) of a part of x, and x times its density.
+    // The distribution function of the normal distribution at x, plus x times its density.
     const auto bounded = at_most(20.0f, at_least(-20.0f, x));
     const auto magnitude = hn::Abs(bounded);
     const auto z = hn::Mul(magnitude, constant(0.70710678f));
@@ -55,7 +55,7 @@ struct GeluSlope {
 
 struct GeluTanhSlope {
   HWY_INLINE FloatVec operator()(FloatVec x) const {
-    // x sigmoid(2u) is differentiated.
+    // The derivative of x sigmoid(2u).
     const auto bounded = at_most(20.0f, at_least(-20.0f, x));
     const auto square = hn::Mul(bounded, bounded);
     const auto u = hn::MulAdd(hn::Mul(square, bounded), constant(0.044715f), bounded);
@@ -99,7 +99,7 @@ HWY_INLINE void with_slope(int kind, Function function) {
   }
 }
 
-// out = function(a, b) for a piece of rows; `out` may be one of the inputs. `b` may be absent: then it is 0.
+// out = function(a, b) for n elements; `out` may be one of the inputs. `b` may be absent, and is 0 then.
 template <class Function>
 HWY_INLINE void map_piece(const Row& out, const Row& left, const Row& right, int64_t n, Function function) {
   float* buffer = scratch<float>(Scratch::Row0, kElementwiseChunk + kLanes);
@@ -136,7 +136,8 @@ HWY_INLINE void with_activation_and_slope(int kind, Function function) {
   }
 }
 
-// `out` may be absent. Everything is read before anything is written, since outputs may be inputs.
+// The gradients of activation(gate) * up, and that product unless `out` is absent. Everything is read before anything
+// is written, since outputs may be inputs.
 void gated_slope_piece(const Row& dgate, const Row& dup, const Row& out, const Row& gate, const Row& up, const Row& dy,
                        int kind, int64_t n) {
   float* g = scratch<float>(Scratch::Row0, kElementwiseChunk + kLanes);
@@ -176,12 +177,12 @@ void multiply_piece(const Row& out, const Row& left, const Row& right, int64_t n
   map_piece(out, left, right, n, [&](FloatVec a, FloatVec b) HWY_ATTR { return hn::Mul(a, b); });
 }
 
-// to = kept ? x * scale : 0, where kept are bytes, or words of Philox that are at least `ratio` as a number in [0, 1).
+// to[i] = kept[i] ? x[i] * scale : 0.
 void mask_floats(const float* x, const uint8_t* kept, int64_t n, float scale, float* to) {
   for (int64_t i = 0; i < n; ++i) to[i] = kept[i] != 0 ? x[i] * scale : 0.0f;
 }
 
-// kept[i] = 1 where word i is at least the limit: both have 24 bits.
+// kept[i] = 1 where the upper 24 bits of word i are at least `limit`.
 void words_kept(const uint32_t* words, uint32_t limit, int64_t n, uint8_t* kept) {
   for (int64_t i = 0; i < n; ++i) kept[i] = (words[i] >> 8) >= limit ? 1 : 0;
 }
@@ -218,7 +219,7 @@ constexpr int64_t kSlopeWork = 4;
 // Elements of dropout made at once.
 constexpr int64_t kChunk = 1024;
 
-// A number u of 24 bits is at least ratio where its bits are at least this.
+// Returns the limit of words_kept() for a ratio: the smallest 24-bit number that is kept.
 uint32_t lowest_kept(float ratio) { return static_cast<uint32_t>(std::ceil(static_cast<double>(ratio) * 0x1p24)); }
 
 // Elements [begin, begin + n) of rows whose element 0 has the row-major number `number`; n <= kChunk.

@@ -73,7 +73,8 @@ class RowNumbers {
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
-// Sum of function(i, lanes) over n elements, where lanes is kLanes or what is left. Lanes beyond it must be 0.
+// Sum of function(i, lanes) over n elements, where `lanes` is kLanes or the number of elements left. The function must
+// return 0 in further lanes.
 template <class Function>
 HWY_INLINE float sum_over(int64_t n, Function function) {
   auto s0 = hn::Zero(kFloats), s1 = s0;
@@ -117,7 +118,7 @@ void masked_softmax_rows(const MaskedSoftmaxArguments& a, int64_t begin, int64_t
       auto score = hn::Mul(load_lanes(x + i, lanes, lowest), scale);
       if (mask) score = hn::Add(score, load_lanes(mask + i, lanes));
       store_lanes(score, to + i, lanes);
-      // With a scale that is not above 0 the lanes beyond the row would not be lowest.
+      // Unless the scale is positive, the lanes beyond the row would not be the lowest.
       if (lanes == kLanes) top = hn::Max(top, score);
     }
     float largest = max_lanes(top);
@@ -227,10 +228,12 @@ void norm_backward_rows(const NormBackwardArguments& a, int64_t begin, int64_t e
   }
 }
 
-// Rows whose sums are taken before they are added to the total: the error of a sum of very many rows stays small.
+// Rows that are summed on their own before they are added to the total, which bounds the error of a sum of very many
+// rows.
 constexpr int64_t kRowBlock = 256;
 
-// add(row, sums) adds a row's share to `sums`, which holds n numbers; result is `to`, on top of what is in it.
+// Adds the sums of all rows to the n numbers in `to`. add(row, sums) must add the row to n numbers; `block` is room for
+// as many.
 template <class Add>
 HWY_INLINE void sum_rows(int64_t rows, int64_t n, float* to, float* block, Add add) {
   for (int64_t first = 0; first < rows; first += kRowBlock) {

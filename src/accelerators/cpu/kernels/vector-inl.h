@@ -16,6 +16,7 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 using namespace simd::HWY_NAMESPACE;  // NOLINT(google-build-using-namespace): one vocabulary for every kernel
 
+// Converts n elements of a type to floats.
 template <class Type>
 inline void widen(Type type, const typename Type::Raw* HWY_RESTRICT from, float* HWY_RESTRICT to, int64_t n) {
   int64_t i = 0;
@@ -29,6 +30,7 @@ inline void widen(Type type, const typename Type::Raw* HWY_RESTRICT from, float*
   }
 }
 
+// Rounds n floats to elements of a type.
 template <class Type>
 inline void narrow(Type type, const float* HWY_RESTRICT from, typename Type::Raw* HWY_RESTRICT to, int64_t n) {
   int64_t i = 0;
@@ -44,8 +46,8 @@ inline void narrow(Type type, const float* HWY_RESTRICT from, typename Type::Raw
 
 // ---- pairs of vectors -------------------------------------------------------------------------------------------
 
-// 2 * kLanes elements as two vectors: first and second half, but even and odd elements for bf16, which costs one
-// instruction for each instead of two.
+// 2 * kLanes elements as two vectors: the first and the second half or, for bf16, the even and the odd elements, which
+// take one instruction each instead of two.
 template <class Type>
 HWY_INLINE FloatVec load_first(Type type, const typename Type::Raw* p) {
   return load(type, p);
@@ -152,7 +154,7 @@ inline void write_row(const Row& row, int64_t begin, int64_t n, const float* fro
 
 // ---- partial vectors --------------------------------------------------------------------------------------------
 
-// n < kLanes floats, the other lanes `fill`.
+// Loads n < kLanes floats; the other lanes are `fill`.
 HWY_INLINE FloatVec load_part(const float* p, int64_t n, float fill = 0.0f) {
 #if HWY_TARGET <= HWY_AVX2
   const auto mask = hn::FirstN(kFloats, static_cast<size_t>(n));
@@ -185,7 +187,7 @@ HWY_INLINE void sum_four(const FloatVec (&v)[4], float* to) {
     return hn::Add(hn::InterleaveLower(kFloats, a, b), hn::InterleaveUpper(kFloats, a, b));
   };
   const auto ab = hn::BitCast(doubles, fold(v[0], v[1])), cd = hn::BitCast(doubles, fold(v[2], v[3]));
-  // In every 128 bits: a sum of each.
+  // Each 128 bits hold a partial sum of each of the four vectors.
   const auto sums = hn::Add(hn::BitCast(kFloats, hn::InterleaveLower(doubles, ab, cd)),
                             hn::BitCast(kFloats, hn::InterleaveUpper(doubles, ab, cd)));
 #if HWY_TARGET == HWY_AVX3
@@ -219,13 +221,13 @@ HWY_INLINE FloatVec at_most(float bound, FloatVec v) {
 
 // 2^n for whole n in [-127, 127] held as floats; -127 gives 0.
 HWY_INLINE FloatVec power_of_two(FloatVec n) {
-  // The sum is exact, and the exponent field of n + 127 + 2^23 is reached by a shift of its lowest bits.
+  // Adding 2^23 + 127 is exact and leaves n + 127 in the lowest bits, which the shift moves to the exponent field.
   const auto biased = hn::BitCast(kInts, hn::Add(n, hn::Set(kFloats, 8388608.0f + 127.0f)));
   return hn::BitCast(kFloats, hn::ShiftLeft<23>(biased));
 }
 
-// 2^x for x <= 127, relative error below 2e-7; 0 below -127 (to -149 where denormals are not flushed) and for
-// -infinity. NaN gives NaN.
+// 2^x for x <= 127, with a relative error below 2e-7. Returns 0 below -127 (with AVX-512 below -149, where denormals
+// are not flushed) and for -infinity. NaN gives NaN.
 HWY_INLINE FloatVec exp2_below(FloatVec x) {
   x = at_least(HWY_TARGET == HWY_AVX3 ? -200.0f : -127.0f, x);
   const auto n = hn::Round(x);

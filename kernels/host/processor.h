@@ -1,5 +1,6 @@
-// What the processor that an op runs on is good at, beyond the instruction set that the op is compiled for: everything that is decided
-// when the library is loaded, but for what a format's codes need (fp_codes_avx512.h). ANYACCEL_CPU_ISA does not force these.
+// What the processor that an op runs on is good at, beyond the instruction set that the op is compiled for. Decisions
+// that are made when the library is loaded are here, except those for the codes of small floats (fp_codes_avx512.h).
+// ANYACCEL_CPU_ISA does not force them.
 #pragma once
 
 #include "vector_base.h"
@@ -15,9 +16,9 @@ inline const bool rounds_to_bf16 =
 inline constexpr bool rounds_to_bf16 = false;
 #endif
 
-// Whether the processor is best left alone with the fetching of what is read in order. AMD's family 19h is (Zen 3 and 4): on
-// Zen 4 prefetches make Adam a sixth slower, and quantizers a tenth. Intel's cores and Zen 5 gain from them. Compilers of
-// this age know the name.
+// Whether loops should leave the prefetching of sequential reads to the hardware. They should on AMD's family 19h (Zen
+// 3 and 4): on Zen 4, prefetch instructions make Adam a sixth slower and quantizers a tenth. Intel's cores and Zen 5
+// gain from them. Compilers of this age know the name.
 #if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 11)
 inline const bool fetches_best_alone = __builtin_cpu_is("amdfam19h") != 0;
 inline const bool is_intel = __builtin_cpu_is("intel") != 0;

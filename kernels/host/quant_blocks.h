@@ -296,12 +296,13 @@ Range range_of_dense(const void* x, int32_t dtype, int64_t begin, int64_t end, A
   return range_of_bits<int16_t, kMagnitude>(from, end - begin, dtype == AA_DTYPE_BF16 ? 0x7f80 : 0x7c00, ahead);
 }
 
-// Whether the upper 24 bits of the element's word, as a number in [0, 1), are below what `exact` is above `below`.
+// Rounds up by chance: whether a random number in [0, 1), the upper 24 bits of the element's word, is below exact -
+// below, where `below` is `exact` rounded down.
 AA_INLINE Mask rounds_up(Vec exact, Vec below, const uint32_t* words) {
   Words word;
   __builtin_memcpy(&word, words, sizeof(word));
 #if AA_VECTOR_AVX512
-  // Without a shift, for which the same ports are used as for additions and conversions.
+  // A mask instead of a shift, since shifts compete for the ports of additions and conversions.
   const Vec unit = Vec(_mm512_cvtepu32_ps((__m512i)(word & 0xffffff00u))) * Vec(0x1p-32f);
 #else
   const Vec unit = to_floats(word >> 8) * Vec(0x1p-24f);

@@ -48,8 +48,8 @@ AA_INLINE __m512i narrow_in_one_step(Vec low, Vec high) {
   __asm__("vcvtne2ps2bf16 %2, %1, %0" : "=v"(narrow) : "v"(high.v), "v"(low.v));
   return narrow;
 }
-// Halves of words, in turns one of the lower half of the vector and one of the upper half. Moving bytes takes half as long as
-// moving halves of words on Intel's processors.
+// The permutation that interleaves the 16-bit elements of the lower half of a vector with those of the upper half. On
+// Intel's processors, permuting bytes takes half as long as permuting 16-bit elements.
 struct InTurns {
   alignas(64) uint8_t from[64];
   constexpr InTurns() : from() {

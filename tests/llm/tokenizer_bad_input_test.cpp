@@ -205,6 +205,8 @@ TEST(TokenizerRegex, DialectIsTranslated) {
   EXPECT_EQ(translate_regex(R"(\\s)"), R"(\\s)");
   EXPECT_EQ(translate_regex(R"((?mi:.))"), R"((?si:.))");
   EXPECT_EQ(translate_regex(R"(\u00e9)"), R"(\x{00e9})");
+  EXPECT_EQ(translate_regex(R"(\p{Han}\p{L}[\p{Lu}\P{Greek}\p{^Hira}\P{^Nd}]\pL)"),
+            R"(\p{sc:Han}\p{L}[\p{Lu}\P{sc:Greek}\P{sc:Hira}\P{^Nd}]\pL)");
   for (const char* bad : {"[a&&b]", "[a[^b]]", "[[:x", R"([\W])"}) EXPECT_THROW(translate_regex(bad), InvalidArgument);
   EXPECT_THROW(TextPattern::regex("(" + std::string(1 << 17, 'a')), InvalidArgument);
   EXPECT_THROW(TextPattern::regex(std::string(1000, '(')), InvalidArgument);

@@ -90,6 +90,22 @@ TEST(TokenizerRegex, WindowsFindWhatPcre2Finds) {
   }
 }
 
+// As in Oniguruma: punctuation and marks that several scripts share belong to none of them.
+TEST(TokenizerRegex, ScriptsAreWithoutTheirExtensions) {
+  const std::string text = "\u6f22\u3001\u3042\u30fc";  // Han, a comma, Hiragana, a mark of length
+  const auto matched = [&](const char* pattern) {
+    std::string out;
+    PatternWork work(text.size());
+    for (const TextSpan& span : TextPattern::regex(pattern).spans(text, work)) {
+      if (span.is_match) out += text.substr(span.begin, span.end - span.begin);
+    }
+    return out;
+  };
+  EXPECT_EQ(matched(R"(\p{Han}+)"), "\u6f22");
+  EXPECT_EQ(matched(R"([\p{Hiragana}]+)"), "\u3042");
+  EXPECT_EQ(matched(R"(\P{Han}+)"), "\u3001\u3042\u30fc");
+}
+
 TEST(TokenizerRegex, RealPatternsUseLittleOfTheLimit) {
   constexpr size_t bytes = 1 << 20;
   std::string spaces;  // long indentation

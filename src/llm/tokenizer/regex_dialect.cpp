@@ -1,4 +1,8 @@
 // Translates Oniguruma's Ruby dialect, which tokenizer files use, to PCRE2.
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <string>
 #include <utility>
 
 #include "anyaccel/error.h"
@@ -18,6 +22,16 @@ constexpr std::string_view word_border = "(?:(?<=[" ANYACCEL_WORD_ESCAPE "])(?![
                                          "])|(?<![" ANYACCEL_WORD_ESCAPE "])(?=[" ANYACCEL_WORD_ESCAPE "]))";
 constexpr std::string_view no_word_border = "(?:(?<=[" ANYACCEL_WORD_ESCAPE "])(?=[" ANYACCEL_WORD_ESCAPE
                                             "])|(?<![" ANYACCEL_WORD_ESCAPE "])(?![" ANYACCEL_WORD_ESCAPE "]))";
+
+bool is_script(std::string_view name) {
+  const std::string pattern = "\\p{sc:" + std::string(name) + "}";
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_UCP,
+                                   &error, &offset, nullptr);
+  pcre2_code_free(code);
+  return code != nullptr;
+}
 
 class Translator {
  public:
@@ -66,12 +80,29 @@ class Translator {
     } else if (c == 'W' || c == 'H') {
       if (depth_ > 0) refuse(std::string("\\") + c + " inside a set");
       put_class(c == 'W' ? word_escape : "0-9a-fA-F", true);
+    } else if (c == 'p' || c == 'P') {
+      property(c == 'P');
     } else if (c == 'u' && at_ + 6 <= in_.size()) {
       out_ += "\\x{" + std::string(in_.substr(at_ + 2, 4)) + "}";
       at_ += 6;
     } else {
       copy(2);
     }
+  }
+
+  // The name of a script alone means Script in Oniguruma, and Script_Extensions in PCRE2: a Chinese comma, which several
+  // scripts use, would be a Han character.
+  void property(bool negated) {
+    const size_t end = in_.substr(at_, 3).ends_with('{') ? in_.find('}', at_) : std::string_view::npos;
+    if (end == std::string_view::npos) return copy(2);
+    std::string_view name = in_.substr(at_ + 3, end - at_ - 3);
+    if (name.starts_with('^')) {
+      negated = !negated;
+      name.remove_prefix(1);
+    }
+    if (!is_script(name)) return copy(end + 1 - at_);
+    out_ += (negated ? "\\P{sc:" : "\\p{sc:") + std::string(name) + "}";
+    at_ = end + 1;
   }
 
   void outside() {

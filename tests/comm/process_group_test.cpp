@@ -302,6 +302,7 @@ TEST(ProcessGroup, BadArgumentsAreRefusedAndChangeNothing) {
     EXPECT_THROW(group.all_reduce(strided), InvalidArgument);
     EXPECT_THROW(group.all_reduce(Tensor()), InvalidArgument);
     EXPECT_THROW(group.all_reduce(good, ReduceOp::BitXor), InvalidArgument);
+    EXPECT_THROW(group.all_reduce(Tensor::zeros({2}, DType::Bool), ReduceOp::Avg), InvalidArgument);
     EXPECT_THROW(group.reduce(good, 2), InvalidArgument);
     EXPECT_THROW(group.reduce(good, -1), InvalidArgument);
     EXPECT_THROW(group.broadcast(good, 2), InvalidArgument);

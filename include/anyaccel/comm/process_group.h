@@ -30,8 +30,8 @@
 
 namespace anyaccel::comm {
 
-// Avg is Sum divided by the group's size. The three bitwise operations accept integers and bool only (else
-// InvalidArgument). 16-bit floats are reduced in fp32 and rounded once; integers wrap. Libraries round sums and
+// Avg is Sum divided by the group's size, of numbers only; the three bitwise operations accept integers and bool only
+// (else InvalidArgument). 16-bit floats are reduced in fp32 and rounded once; integers wrap. Libraries round sums and
 // products in their own way: oneCCL with the backend ccl, and the accelerator's own library for tensors on a device.
 enum class ReduceOp { Sum, Product, Min, Max, Avg, BitAnd, BitOr, BitXor };
 const char* reduce_op_name(ReduceOp op) noexcept;

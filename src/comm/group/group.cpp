@@ -35,7 +35,11 @@ bool is_integer(DType dtype) {
   }
 }
 
+// Here, because an error that a transport finds inside an operation ends the group.
 void check_reduction(ReduceOp op, DType dtype, const char* operation) {
+  if (op == ReduceOp::Avg && dtype == DType::Bool) {
+    throw InvalidArgument(std::string(operation) + ": avg takes numbers, not bool");
+  }
   const bool of_bits = op == ReduceOp::BitAnd || op == ReduceOp::BitOr || op == ReduceOp::BitXor;
   if (of_bits && !is_integer(dtype)) {
     throw InvalidArgument(std::string(operation) + ": " + reduce_op_name(op) + " takes integers, not " +

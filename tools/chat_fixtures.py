@@ -120,6 +120,7 @@ x // 0
 'a' if f else 'b' if nothing else 'c'
 i is odd, i is even, i is divisibleby 7, i is divisibleby(2)
 x, y, big, small, 1e300 * 10, 0.1 + 0.2, 100000.0, 123456789012345678.0, 1e15, 1e-4, 1e-5
+-0.0, +(-0.0), -(0.5 - 0.5), -0, -true
 t + t, t * 3, t == 1, f == 0, 1 == 1.0, '1' == 1, none == false
 1 < 2 < 3, 3 > 2 > 2, 1 < 2 == true
 'a' < 'b', 'Z' < 'a', 'é' > 'z', [1, 2] < [1, 3], (1, 2) < (1, 2, 0)

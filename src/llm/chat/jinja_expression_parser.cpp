@@ -255,6 +255,8 @@ ExpressionPtr ExpressionParser::parse_name() {
     fail("unexpected '" + name + "'");
   } else if (name == "lipsum" || name == "cycler") {
     fail("the function '" + name + "' is not supported");
+  } else if (name == "self") {
+    fail("'self' is not supported, since there are no blocks");
   } else {
     expression->kind = ExpressionKind::Name;
   }

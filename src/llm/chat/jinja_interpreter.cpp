@@ -350,7 +350,10 @@ Value Interpreter::evaluate_here(const Expression& expression, const std::shared
       const Value value = child(0);
       require_defined(value);
       if (!value.is_number()) throw TemplateError("the sign of a " + type_name(value) + " was asked for");
-      return arithmetic(expression.kind == ExpressionKind::Negate ? "-" : "+", Value(0), value);
+      const bool negate = expression.kind == ExpressionKind::Negate;
+      // A sum with 0 would take the sign of -0.0 away.
+      if (const auto* real = std::get_if<double>(&value.data)) return negate ? -*real : *real;
+      return arithmetic(negate ? "-" : "+", Value(0), value);
     }
     case ExpressionKind::Not: return !truth(child(0));
     case ExpressionKind::Arithmetic: {

@@ -26,8 +26,7 @@ namespace anyaccel::llm {
 // several of them in one step. The answers are those of the model alone: the same at temperature 0 (if the model's
 // logits for a token do not depend on how many tokens a step has, as with GenerateOptions::deterministic; else up to
 // rounding, as between batches), and of the same distribution otherwise, though not the same for a seed. Prompts are
-// answered one after the other, and each draws the same random numbers, which depend on the seed alone: without
-// GenerateOptions::seed they are the same in every call until the accelerator's generator gets another seed.
+// answered one after the other, each with random numbers of its own, unless GenerateOptions::deterministic is set.
 struct Speculation {
   std::shared_ptr<const Model> model;  // with the same tokens; null: drafts come from repetitions
   // Without a model: the maximum number of newest tokens that are compared with earlier ones of prompt and answer. What
@@ -53,7 +52,7 @@ struct GenerateOptions {
   // continues an answer.
   std::shared_ptr<const Grammar> grammar;
   // Seed of the random numbers. Empty: uses and advances the random number generator of the accelerator's current
-  // device (but see Speculation).
+  // device.
   std::optional<uint64_t> seed;
   // Text ends before the first occurrence of one of these. Token boundaries do not matter.
   std::vector<std::string> stop;

@@ -366,7 +366,7 @@ class Run {
                                (stored == state.notes.end() ? std::string("unknown") : stored->second) + ", not " +
                                value + "; pass the options that it was started with");
     }
-    trainer_->set_progress(state.steps_done, state.loss_scale, state.good_steps);
+    trainer_->set_progress(state.steps_done, state.loss_scale, state.good_steps, state.skipped_steps);
     accelerator_.default_generator(context_.device().index).set_state({generator_seed_, state.generator_offset});
     losses_ = state.losses;
   }
@@ -377,6 +377,7 @@ class Run {
       state.steps_done = trainer_->steps_done();
       state.loss_scale = trainer_->loss_scale();
       state.good_steps = trainer_->good_steps();
+      state.skipped_steps = trainer_->skipped_steps();
       state.generator_offset = accelerator_.default_generator(context_.device().index).get_state().offset;
       state.losses = losses_;
       state.notes = notes();

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <set>
 #include <system_error>
 
@@ -67,7 +68,7 @@ Tensor read_tensor(const llm::WeightFile& file, const llm::TensorInfo& info) {
 }
 
 template <class Number>
-Number number_of(const llm::SafetensorsFile& file, const char* key) {
+Number number_of(const llm::SafetensorsFile& file, const char* key, std::optional<Number> missing = std::nullopt) {
   for (const auto& [name, text] : file.metadata()) {
     if (name != key) continue;
     Number value{};
@@ -76,6 +77,7 @@ Number number_of(const llm::SafetensorsFile& file, const char* key) {
     throw CheckpointError(file.path().string() + ": metadata " + key + " is '" + text +
                           "', expected a number of 0 or more");
   }
+  if (missing) return *missing;
   throw CheckpointError(file.path().string() + ": has no metadata " + key + "; expected a file of training's state");
 }
 
@@ -118,6 +120,7 @@ void save_checkpoint(const fs::path& folder, Parameters& parameters, Optimizer& 
     llm::SafetensorsMetadata metadata = {{"steps_done", std::to_string(state.steps_done)},
                                          {"loss_scale", text_of(state.loss_scale)},
                                          {"good_steps", std::to_string(state.good_steps)},
+                                         {"skipped_steps", std::to_string(state.skipped_steps)},
                                          {"generator_offset", std::to_string(state.generator_offset)}};
     for (const auto& [name, text] : state.notes) metadata.emplace_back(kNote + name, text);
     llm::SafetensorsWriter training(part / kTrainingFile, specs, metadata);
@@ -150,6 +153,7 @@ TrainingState load_checkpoint(const fs::path& folder, Parameters& parameters, Op
   state.steps_done = number_of<int64_t>(*training, "steps_done");
   state.loss_scale = number_of<double>(*training, "loss_scale");
   state.good_steps = number_of<int64_t>(*training, "good_steps");
+  state.skipped_steps = number_of<int64_t>(*training, "skipped_steps", 0);  // absent from older files
   state.generator_offset = number_of<uint64_t>(*training, "generator_offset");
   for (const auto& [name, text] : training->metadata()) {
     if (name.rfind(kNote, 0) == 0) state.notes[name.substr(sizeof kNote - 1)] = text;

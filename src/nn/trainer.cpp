@@ -72,6 +72,7 @@ StepResult Trainer::step(std::span<const Batch> pieces) {
       }
       scale_ /= 2;
       good_steps_ = 0;
+      ++skipped_steps_;
       result.skipped = true;
     }
   }
@@ -83,7 +84,8 @@ StepResult Trainer::step(std::span<const Batch> pieces) {
   };
   if (measure) read_loss();
   if (!result.skipped) {
-    optimizer_.step(result.step, result.rate, factor);
+    // Its moments know of applied steps only, so that correcting their bias for all steps would make the first ones too short.
+    optimizer_.step(result.step - skipped_steps_, result.rate, factor);
     if (scaled && ++good_steps_ % options_.scale_window == 0) scale_ *= 2;
   }
   if (!measure) read_loss();
@@ -100,14 +102,17 @@ double Trainer::evaluate(std::span<const Batch> batches) {
   return counted > 0 ? sum / counted : 0;
 }
 
-void Trainer::set_progress(int64_t steps_done, double loss_scale, int64_t good_steps) {
-  if (steps_done < 0 || !(loss_scale > 0) || !std::isfinite(loss_scale) || good_steps < 0) {
+void Trainer::set_progress(int64_t steps_done, double loss_scale, int64_t good_steps, int64_t skipped_steps) {
+  if (steps_done < 0 || !(loss_scale > 0) || !std::isfinite(loss_scale) || good_steps < 0 || skipped_steps < 0 ||
+      skipped_steps > steps_done) {
     throw InvalidArgument("nn::Trainer: set_progress with " + std::to_string(steps_done) + " steps, the scale " +
-                          std::to_string(loss_scale) + " and " + std::to_string(good_steps) + " good steps");
+                          std::to_string(loss_scale) + ", " + std::to_string(good_steps) + " good steps and " +
+                          std::to_string(skipped_steps) + " skipped ones");
   }
   step_ = steps_done;
   scale_ = parameters_.context().dtype() == DType::F16 ? loss_scale : 1;
   good_steps_ = good_steps;
+  skipped_steps_ = skipped_steps;
 }
 
 // Computes the root of the sum of squares from the means of rows and the mean of these: each sum is short, and the

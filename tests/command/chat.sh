@@ -106,6 +106,8 @@ expect 1 "has no chat template" 'hello\n' --model "$stories"
 expect 1 "rejects the conversation: not this" 'no\n' --model "$model"
 expect 2 "there is no /sav" '/sav x\n' --model "$model"
 expect 1 "expected an array of messages" '' --model "$model" --load "$stories/config.json"
+expect 1 "this message is not UTF-8" 'caf\351\nhello\n' --model "$model"
+[ -s "$folder/out" ] && fail "chat goes on after a message that is not UTF-8: $(cat "$folder/out")"
 expect 1 'there is no chat template "rag"' 'hello\n' --model "$model" --template rag
 expect 2 "it cannot go with" 'hello\n' --model "$model" --greedy --top-k 3
 RANK=0 WORLD_SIZE=2 expect 2 "a job of 2 ranks" 'hello\n' --model "$model"

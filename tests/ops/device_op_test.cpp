@@ -243,9 +243,11 @@ TEST_F(DeviceOpTest, AnImageThatTheDriverRefusesIsCompiledAnew) {
   refusals = 1;
   EXPECT_EQ(run(builder)[0], 10.5f);
   EXPECT_EQ(compilations, 2);
-  // For want of memory it is kept.
+  // For want of memory it is kept, and loaded once more after cached memory was given back.
   refusals = 1;
   refusal = AA_RESOURCE_EXHAUSTED;
+  EXPECT_EQ(run(builder)[0], 10.5f);
+  refusals = 2;
   EXPECT_THROW(run(builder), OutOfMemoryError);
   EXPECT_EQ(run(builder)[0], 10.5f);
   EXPECT_EQ(compilations, 2);

@@ -54,8 +54,8 @@
  * AA_DEVICE_LOST.
  *
  * AA_RESOURCE_EXHAUSTED from any function means that nothing was done: the host returns its cached memory to the driver
- * and calls once more. A driver therefore needs no code of its own to reclaim memory for library handles, modules,
- * graphs and communicators.
+ * and calls once more. A driver therefore needs no code of its own to reclaim memory for library handles, modules and
+ * graphs. Only comm_create is not repeated, because the other ranks take part in it.
  *
  * Out structs (aa_probe, aa_device_props, aa_memory_info, aa_allocation, aa_kernel_info). The host sets struct_size;
  * the driver writes nothing beyond it and leaves it unchanged.

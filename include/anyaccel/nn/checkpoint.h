@@ -20,6 +20,7 @@ struct TrainingState {
   int64_t steps_done = 0;
   double loss_scale = 1;
   int64_t good_steps = 0;
+  int64_t skipped_steps = 0;
   uint64_t generator_offset = 0;  // of the device's default generator, which dropout uses
   std::vector<float> losses;      // one for each step
   std::map<std::string, std::string>

@@ -69,7 +69,10 @@ class Trainer {
   int64_t steps_done() const noexcept { return step_; }
   double loss_scale() const noexcept { return scale_; }
   int64_t good_steps() const noexcept { return good_steps_; }
-  void set_progress(int64_t steps_done, double loss_scale, int64_t good_steps);
+  int64_t skipped_steps() const noexcept {
+    return skipped_steps_;
+  }  // of steps_done(); the optimizer does not count them
+  void set_progress(int64_t steps_done, double loss_scale, int64_t good_steps, int64_t skipped_steps = 0);
 
  private:
   double gradient_norm();
@@ -81,6 +84,7 @@ class Trainer {
   int64_t step_ = 0;
   double scale_ = 1;
   int64_t good_steps_ = 0;
+  int64_t skipped_steps_ = 0;
 };
 
 }  // namespace anyaccel::nn

@@ -297,6 +297,8 @@ class Chat {
         continue;
       }
       if (!is_valid_utf8(*line)) {
+        // If the input is not interactive, an error ends the command: the answers that follow would be to other messages.
+        if (isatty(STDIN_FILENO) == 0) throw InvalidArgument("this message is not UTF-8; it was not sent");
         std::fputs("anyaccel: this message is not UTF-8; it was not sent\n", stderr);
         continue;
       }

@@ -392,7 +392,7 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   } else {
     // One counter serves four rows, in every step.
     const uint64_t counters = (prompts.size() + 3) / 4 * static_cast<uint64_t>(context);
-    rng = model_->accelerator().random().reserve(counters);
+    rng = model_->accelerator().default_generator(model_->device().index).reserve(counters);
   }
 
   GenerateResult result;

@@ -36,8 +36,8 @@ void DeviceKernel::launch_with(const LaunchShape& shape, size_t count, const voi
   launch.argument_sizes = sizes;
   launch.argument_kinds = kinds;
   const DriverAccelerator::StreamUse use(accelerator_->current_stream(device_));
-  check(accelerator_->driver().kernel_launch(use.handle(), kernel_, &launch), name_.c_str(),
-        accelerator_->driver().name);
+  accelerator_->call_driver(device_, name_.c_str(),
+                            [&] { return accelerator_->driver().kernel_launch(use.handle(), kernel_, &launch); });
 }
 
 DeviceOpLibrary::DeviceOpLibrary(DriverAccelerator& accelerator, std::string op_name, std::string format,
@@ -55,9 +55,10 @@ DeviceOpLibrary::~DeviceOpLibrary() {
 aa_module* DeviceOpLibrary::module(int device) {
   aa_module*& module = modules_[device];
   if (!module) {
-    check(accelerator_.driver().module_load(accelerator_.device_handle(device), image_.data(), image_.size(),
-                                            format_.c_str(), &module),
-          ("module_load of op " + op_name_).c_str(), accelerator_.driver().name);
+    accelerator_.call_driver(device, ("module_load of op " + op_name_).c_str(), [&] {
+      return accelerator_.driver().module_load(accelerator_.device_handle(device), image_.data(), image_.size(),
+                                               format_.c_str(), &module);
+    });
   }
   return module;
 }

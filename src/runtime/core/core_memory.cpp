@@ -135,7 +135,9 @@ int64_t DriverCore::available_memory(int index) {
 std::shared_ptr<Storage> DriverCore::allocate_pinned(size_t bytes, bool required) {
   DeviceContext& c = context(current_device_index);
   void* pointer = nullptr;
-  aa_status* status = driver_->mem_alloc(c.device, AA_MEMORY_PINNED, bytes, &pointer);
+  const auto call = [&] { return driver_->mem_alloc(c.device, AA_MEMORY_PINNED, bytes, &pointer); };
+  aa_status* status = call();
+  if (status) status = c.after_failure(status, call);
   if (!status) return std::make_shared<PinnedStorage>(shared(c), pointer, bytes);
   const bool lacks = status_code(status) == AA_UNIMPLEMENTED;
   if (required && !lacks) c.check(status, "pin_memory");
@@ -162,7 +164,10 @@ bool DriverCore::register_host_memory(void* address, size_t bytes) {
   what.pointer = address;
   what.size = bytes;
   auto registration = abi::sized<aa_registration>();
-  StatusRef status(table->register_range(c.device, &what, &registration));
+  const auto call = [&] { return table->register_range(c.device, &what, &registration); };
+  aa_status* called = call();
+  if (called) called = c.after_failure(called, call);
+  StatusRef status(called);
   if (status.code() == AA_UNIMPLEMENTED) return false;
   c.check(status.release(), "register_host_memory");
   std::lock_guard lock(mutex_);

@@ -198,7 +198,7 @@ void DriverEvent::record(const anyaccel::Stream& stream) {
                           (other.instance != context_->instance ? " of another accelerator" : ""));
   }
   const StreamUse use(impl);
-  context_->check(context_->driver().event_record(event_, use.handle()), "event_record");
+  context_->call("event_record", [&] { return context_->driver().event_record(event_, use.handle()); });
   const bool captured = impl.capturing();
   if (!captured && !captured_.load(std::memory_order_acquire)) [[likely]]
     return;

@@ -87,6 +87,10 @@ void DriverAccelerator::synchronize(int index) {
   c.call("device_synchronize", [&] { return c.driver().device_synchronize(c.device); });
 }
 
+void DriverAccelerator::call_driver(int index, const char* what, const std::function<aa_status*()>& function) {
+  core_->context(index).call(what, function);
+}
+
 bool DriverAccelerator::is_available() const {
   try {
     return device_count() > 0;

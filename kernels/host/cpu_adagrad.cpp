@@ -1,4 +1,5 @@
-// Adagrad; see optimizers.h.
+// The op adagrad_step: the arithmetic only. optimizers.h has the formula, optimizer_loops.h the loops. With bf16 the divider
+// bounds it.
 #include "optimizer_loops.h"
 
 namespace {

@@ -1,4 +1,5 @@
-// Adam and AdamW; see optimizers.h.
+// The ops adam_step and adam_undo, for Adam with L2 regularization and for AdamW: the arithmetic only. optimizers.h has the
+// formulas, optimizer_loops.h the loops and what bounds them.
 #include "optimizer_loops.h"
 
 namespace {
@@ -49,7 +50,7 @@ struct Step {
   }
 };
 
-// The step undone: the parameters first, because L2 needs the old ones to know the gradient.
+// Reverses a step. The parameters come first, because with L2 the gradient depends on the old ones.
 template <bool kL2>
 struct Undo {
   Vec beta1, one_minus_beta1, beta2, one_minus_beta2, eps, step_size, correction, weight_decay, kept, scale;
@@ -77,7 +78,7 @@ struct Undo {
       p = p / kept;
     }
     m = (m - one_minus_beta1 * grad) / beta1;
-    // Rounding must not make a sum of squares negative. A NaN stays one: max gives its second argument for it.
+    // Rounding must not make a sum of squares negative. A NaN stays NaN: max() returns its second argument then.
     v = (v - one_minus_beta2 * (grad * grad)) / beta2;
     v = each<kCount>([&](int k) { return max(Vec(0.0f), v.v[k]); });
   }

@@ -1,4 +1,5 @@
-// Lion; see optimizers.h.
+// The op lion_step: the arithmetic only. optimizers.h has the formula, optimizer_loops.h the loops. Lion needs neither a square
+// root nor a division, so memory bounds it, or with bf16 the number of instructions.
 #include "optimizer_loops.h"
 
 namespace {
@@ -29,11 +30,12 @@ struct Step {
   }
 
  private:
-  // A value that is neither above nor below zero is zero, which adds nothing, or a NaN, which propagates.
+  // -lr * sign(mixed). What is neither above nor below zero is returned as it is: a zero, which adds nothing, or a NaN, which
+  // propagates.
   AA_INLINE Vec change_for(Vec mixed) const {
     const Vec zero(0.0f);
 #if AA_VECTOR_AVX2
-    const Vec by_sign(_mm256_blendv_ps(down.v, up.v, mixed.v));  // looks at nothing but the sign
+    const Vec by_sign(_mm256_blendv_ps(down.v, up.v, mixed.v));  // selects by the sign bit
     return select({_mm256_cmp_ps(mixed.v, zero.v, _CMP_NEQ_OQ)}, by_sign, mixed);
 #else
     return select(less(zero, mixed), down, select(less(mixed, zero), up, mixed));

@@ -1,5 +1,5 @@
-// Codes and numbers of the quantizer for small floats, one vector at a time and with any instruction set, and what is asked of the
-// headers with loops for one of them.
+// Codes and numbers of the quantizer for small floats, one vector at a time and with any instruction set, and what is asked
+// of the headers with loops for one of them.
 //
 // fp_codes_avx512.h, fp_codes_avx2.h and fp_codes_any.h define the same names, and fp_quantizer.cpp includes the one that fits:
 //
@@ -19,8 +19,8 @@
 //   decode_block(stored, n, buffers, writer)
 //       Writes the numbers of n codes of the group. Returns false, and writes nothing, if unpack() and decode() are needed.
 //
-// All of it is local to one source: a compiler that knows every call of a loop that is not to be copied unrolls it for the few sizes
-// of blocks that there are.
+// All of it is local to one source: a compiler that knows every call of a loop that is not to be copied unrolls it for the
+// few sizes of blocks that there are.
 #pragma once
 
 #include "fp_quantizer_calls.h"

@@ -1,6 +1,7 @@
 // Loops of the quantizer for small floats with AVX-512: see fp_codes.h for what it defines.
 //
-// Formats of 8 bits are encoded and decoded by tables of a group, and those of 6 and 12 bits are encoded straight into their bytes.
+// Formats of 8 bits are encoded and decoded by tables of a group, and those of 6 and 12 bits are encoded straight into their
+// bytes.
 #pragma once
 
 #include "fp_codes.h"
@@ -23,8 +24,8 @@ AA_INLINE Pairs nearest_pairs(const Nearest& rounding, __m512i x, Vec inverse) {
   return {(__m512i)rounding.nearest(_mm512_castsi512_ps(_mm512_slli_epi32(magnitudes, 16)), inverse),
           (__m512i)rounding.nearest(_mm512_castsi512_ps(high), inverse)};
 }
-// The same as Encoder::nearest() for formats of at most 15 exponents: what is added has the code's exponent in place of the first one
-// as well, and is looked up.
+// The same as Encoder::nearest() for formats of at most 15 exponents: what is added has the code's exponent in place of the
+// first one as well, and is looked up.
 struct ExponentSums {
   __m512i by_exponent;  // in place e % 16, for the exponent field e
   __m512 first;         // the least normal number

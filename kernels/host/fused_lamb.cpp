@@ -1,10 +1,18 @@
-// LAMB in two passes: the moments with the norms, then the parameters; see optimizers.h.
+// The ops lamb_moments and lamb_apply: LAMB in two passes over memory, because the step of a parameter needs the norms of the
+// whole tensor. The first pass updates the moments and sums the squares of the parameters and of their updates u; the caller
+// makes a coefficient for each parameter of these sums; the second pass finds the same updates again, so that no array has to
+// hold them, and subtracts them. optimizers.h has the formulas, optimizer_loops.h the loops.
+//
+// Two divisions of an update are by numbers that all elements share and become multiply-adds with the same result
+// (Divisor). With AVX2 both passes are software pipelines (the step_in_stages() below); with other instruction sets the first
+// one is step_moments() and the second one step_vectors().
 #include "optimizer_loops.h"
 
 namespace {
 
 using namespace anyaccel::op;
 
+// The new moments from the gradients.
 struct Moments {
   Vec beta1, one_minus_beta1, beta2, one_minus_beta2, scale;
 
@@ -23,7 +31,7 @@ struct Moments {
   }
 };
 
-// The same for what goes through buffers.
+// Moments as a kernel of run_kernel(), for elements that go through buffers.
 struct StagedMoments {
   Moments moments;
   static constexpr bool kDivides = false, kReadsGrad = true, kHasStages = false;
@@ -34,7 +42,8 @@ struct StagedMoments {
 };
 
 constexpr bool kHasMultiplyAdd = AA_VECTOR_AVX512 || AA_VECTOR_AVX2;
-// Returns true if all elements are at least 2^-76 and below 2^52 in magnitude.
+// Returns true if all elements are at least 2^-76 and below 2^52 in magnitude: "ordinary" below. Such numbers neither overflow
+// nor underflow in the multiply-adds that replace divisions.
 template <int kCount>
 AA_INLINE bool are_ordinary(const Many<kCount>& a, const Many<kCount>& b) {
   constexpr uint32_t kLeast = (127 - 76) << 24;
@@ -47,10 +56,11 @@ AA_INLINE bool are_ordinary(const Many<kCount>& a, const Many<kCount>& b) {
   return have_none(odd, 0x80000000u);
 }
 
-// Divides by a number that all elements share: x / divisor as the processor divides, for ordinary x.
+// Divides by a number that all elements share, by multiply-adds: x / divisor with the same bits as the processor's division, for
+// ordinary x.
 struct Divisor {
-  float divisor, inverse, rest;  // inverse + rest is 1 / divisor to 2^-48 of it
-  bool in_two_steps;
+  float divisor, inverse, rest;  // inverse + rest is 1 / divisor with a relative error of 2^-48
+  bool in_two_steps;             // whether x * inverse + x * rest rounds as the division does for every x
 
   explicit Divisor(float by) : divisor(by), inverse(1.0f / by), rest(0), in_two_steps(false) {
     if constexpr (kHasMultiplyAdd) {
@@ -59,9 +69,11 @@ struct Divisor {
     }
   }
 
-  // x * inverse + x * rest has an error of at most 2^-47 of x / divisor before it is rounded. It is wrong only for quotients
-  // that are as near to the middle between two floats, at odd / 2: X * 2^s - odd * D is at most 4 for the mantissas X
-  // and D as integers. These X are tried; a twentieth of all divisors fail.
+  // x * inverse + x * rest has a relative error of at most 2^-47 before its last rounding. So it can be wrong only where the
+  // quotient lies that close to the midpoint of two adjacent floats. Let X and D be the mantissas of x and of the divisor as
+  // integers of 24 bits. In ulps, the quotient is X * 2^(s - 1) / D, where s is 24 or 25, and a midpoint is M / 2 with an odd M.
+  // Then |X * 2^s - M * D| is at most 4. Dividing by the power of two in D leaves the congruence X * 2^(s - zeros) = difference
+  // modulo the odd part of D, where `difference` is odd. All X that satisfy it are tried. A twentieth of all divisors fail.
   bool two_steps_are_exact() const {
     uint64_t odd = (float_bits(divisor) & 0x7fffffu) | 0x800000u;
     const int zeros = __builtin_ctzll(odd);
@@ -89,8 +101,8 @@ struct Divisor {
     if (in_two_steps) {
       return each<kCount>([&](int k) { return multiply_add(x.v[k], hi, x.v[k] * lo); });
     }
-    // The first quotient may be a unit and a half wrong, the second, corrected by the remainder, less than a unit; correcting
-    // that one gives what a division gives (Markstein 1990).
+    // The first quotient is off by up to one and a half ulps. The second one, corrected by the remainder, is off by less than
+    // one, and correcting that one rounds as a division does (Markstein 1990).
     Many<kCount> q = hi * x;
 #pragma GCC unroll 2
     for (int step = 0; step < 2; ++step) {
@@ -100,8 +112,8 @@ struct Divisor {
   }
 };
 
-// The update of a parameter from its moments, a / b + weight_decay * p. Two of its three divisions are by numbers that all
-// elements share.
+// The update u of a parameter from its moments: a / b + weight_decay * p with a = m / correction1 and b the denominator that
+// optimizers.h defines. Two of the three divisions are by numbers that all elements share.
 struct Update {
   Vec eps, weight_decay;
   Divisor correction1, correction2;
@@ -116,7 +128,9 @@ struct Update {
         can_multiply(kHasMultiplyAdd && args.correction1 > 0x1p-20f && args.correction2 > 0x1p-20f &&
                      args.eps < 0x1p20f) {}
 
-  // Returns whether divide() may multiply: ordinary moments, divided by the corrections, are in its range.
+  // Sets the dividend and the divisor; returns whether divide() may multiply. On Intel's processors it may if the moments are
+  // ordinary. a (below 2^72) and b (below 2^37) can then exceed the limits of can_multiply_instead(), but nothing overflows,
+  // and since a is at least 2^-76, the remainders do not underflow.
   template <class M>
   AA_INLINE bool begin(const M& m, const M& v, M& a, M& b) const {
     const bool ordinary = can_multiply && are_ordinary(m, v);
@@ -137,6 +151,7 @@ struct Update {
   }
 };
 
+// The second pass, as a kernel of run_kernel(): p -= lr * coefficient * u.
 struct Apply {
   Update update;
   Vec rate;
@@ -155,8 +170,9 @@ struct Apply {
 };
 
 #if AA_VECTOR_AVX512
-// The lanes of a SquareSum in registers, for vectors of which each pair are 32 elements, even ones before odd ones
-// where kPairs. Adding them up in between steps keeps multipliers busy while the divider is.
+// A SquareSum with its 32 lanes in registers. Each two vectors that are added have 32 elements: with kPairs those at even
+// places, then those at odd places, and the lanes are in the same order. Adding squares in between the steps, rather than a block
+// at a time, gives the multipliers work while the divider is busy.
 template <bool kPairs>
 class Squares {
  public:
@@ -187,7 +203,8 @@ class Squares {
   Eight lanes_[4];
 };
 #else
-// Elements on their way to a SquareSum. Of pairs, the even and the odd ones of 16 follow one another, and so do their lanes here.
+// A buffer in front of a SquareSum, which adds up kStaged elements at a time. With kPairs the elements at even places come before
+// those at odd places, as in the vectors of load_pairs(), and so do their lanes.
 template <bool kPairs>
 class Squares {
  public:
@@ -222,7 +239,8 @@ class Squares {
 };
 #endif
 
-// The moments of n elements, n a multiple of kBlock, and from them as they are kept the squares of the updates.
+// The first pass over n elements, a multiple of kBlock: updates the moments and adds up the squares of the parameters and of the
+// updates. Moments are loaded again after they are stored, because the updates use them as their dtype rounds them.
 template <class Way, class P, class G, class S>
 __attribute__((noinline)) void step_moments(const P* p, const G* g, S* m, S* v, int64_t n,
                                             const Moments& shared_moments, const Update& shared_update,
@@ -233,7 +251,8 @@ __attribute__((noinline)) void step_moments(const P* p, const G* g, S* m, S* v, 
   constexpr bool kPairs = __is_same(P, bf16) && __is_same(G, bf16) && __is_same(S, bf16);
   constexpr int64_t kStride = Many<kCount>::width;
   Squares<kPairs> params(param_sum), updates(update_sum);
-  // Three of them are under way at once, in different parts of the step.
+  // Three steps are under way at once: the moments of one, the square root of the one before it, and the division of the one
+  // before that.
   Unfinished<kCount> before;
   const auto begin = [&](int64_t j) __attribute__((always_inline)) {
     Unfinished<kCount> now;
@@ -275,19 +294,23 @@ __attribute__((noinline)) void step_moments(const P* p, const G* g, S* m, S* v, 
 }
 
 #if AA_VECTOR_AVX2
-// Elements on their way to a SquareSum, added up while the divider is busy with others: while a block of kFilled elements is filled,
-// its predecessor goes to the lanes, to four of them with every 16 elements. Pairs are as in Squares.
+// A buffer in front of a SquareSum with two blocks of kFilled elements, so that squares are added up while the divider works
+// on other elements. While one block is filled, the other one is added to the lanes: for every kShare elements that are put,
+// all of its elements that belong to four of the 32 lanes. With kPairs the lanes are in the order of load_pairs(): of every
+// two vectors of elements those at even places, then those at odd places.
 template <bool kPairs>
 class SquaresMeanwhile {
  public:
   explicit SquaresMeanwhile(SquareSum& sum) : sum_(sum) {
     for (int i = 0; i < SquareSum::kLanes; ++i) lanes_[i] = sum.lanes()[place(i)];
   }
-  // The elements from j on, a multiple of kCount * Vec::width; each call before one of add_both().
+  // Puts the elements from j on, a multiple of kCount * Vec::width. After both sums have theirs, add_both() follows with the
+  // same j.
   template <int kCount>
   AA_INLINE void put(int64_t j, const Many<kCount>& x) {
     x.store(block(j) + (j & (kFilled - 1)));
   }
+  // Adds a share of the previous blocks of both, as large as what was put at j.
   template <int kCount>
   static AA_INLINE void add_both(int64_t j, SquaresMeanwhile& a, SquaresMeanwhile& b) {
     if (j < kFilled) return;
@@ -298,7 +321,8 @@ class SquaresMeanwhile {
       b.add_to_lanes(lane, b.block(j - kFilled), kFilled);
     }
   }
-  // After the last of n elements, a multiple of 32.
+  // Call this after the last of n elements, a multiple of 32 and not 0: adds what is left of the previous block, then the
+  // last block.
   void give_back(int64_t n) {
     const int64_t last = (n - 1) / kFilled * kFilled;
     for (int64_t lane = 4 * (n - last) / kShare; lane < SquareSum::kLanes && last > 0; lane += 4) {
@@ -315,8 +339,9 @@ class SquaresMeanwhile {
     constexpr int w = Vec::width;
     return kPairs ? i / (2 * w) * (2 * w) + i % w * 2 + i / w % 2 : i;
   }
+  // The block that element j belongs to.
   AA_INLINE float* block(int64_t j) { return blocks_ + (j & kFilled); }
-  // What of n elements goes to `lane` and the three after it.
+  // Adds, of n elements, those that belong to `lane` and the three lanes after it.
   AA_INLINE void add_to_lanes(int64_t lane, const float* x, int64_t n) {
     __m256d lanes = _mm256_load_pd(lanes_ + lane);
 #pragma GCC unroll 4
@@ -332,7 +357,8 @@ class SquaresMeanwhile {
   alignas(64) float blocks_[2 * kFilled];
 };
 
-// Moments as they are kept: of bf16 the words as well, half as many vectors in which to look for what is not ordinary.
+// Many moments as their dtype rounds them. With kPairs the words of bf16 are there as well: they are half as many vectors in
+// which to look for numbers that are not ordinary.
 template <bool kPairs, int kCount>
 struct Kept {
   Many<kCount> values;
@@ -348,6 +374,7 @@ struct Kept {
       values = load_many<kCount, false>(from);
     }
   }
+  // Stores the values, and replaces them by what was stored.
   template <class S>
   AA_INLINE void store(S* to) {
     if constexpr (kPairs) {
@@ -361,7 +388,8 @@ struct Kept {
       store_many<false, false>(to, values);
     }
   }
-  // Has the second highest bit of each float, or bf16, where it is not as are_ordinary() wants it. Signs are above that bit.
+  // Returns words in which the second highest bit of a float, or of each bf16, is set where are_ordinary() would not hold;
+  // kOdd masks these bits. That is the highest bit of the exponent less the least one; the sign above it does not matter.
   AA_INLINE Words oddness() const {
     constexpr int kLeast = (127 - 76) << 7;  // of bf16
     __m256i odd = _mm256_setzero_si256();
@@ -386,7 +414,8 @@ struct Kept {
   }
 };
 
-// What the first pass does besides finding updates, and the second.
+// What each pass does besides finding updates: the first one updates the moments and adds up squares, the second one updates the
+// parameters.
 template <bool kPairs>
 struct MeasureUpdates {
   static constexpr bool kStepsMoments = true, kStepsParams = false;
@@ -398,8 +427,8 @@ struct ApplyUpdates {
   Vec rate;
 };
 
-// A pass over n elements, a positive multiple of kBlock. Steps overlap for the reasons that the other
-// step_in_stages() gives. fp32 is faster with two vectors at once, bf16 with four.
+// One of the two passes over n elements, a positive multiple of kBlock. Steps overlap for the reasons given at step_in_stages()
+// of optimizer_loops.h. Two vectors at once are faster with fp32, four with bf16.
 template <class P, class G, class S, class Pass>
 AA_INLINE void step_in_stages(P* p, const G* g, S* m, S* v, int64_t n, const Update& shared_update,
                               const Pass& shared_pass) {
@@ -463,6 +492,7 @@ AA_INLINE void step_in_stages(P* p, const G* g, S* m, S* v, int64_t n, const Upd
 }
 #endif
 
+// lamb_moments in place, on the elements [begin, begin + n) of a parameter, n a multiple of kBlock.
 struct MomentsStep {
   template <class P, class G, class S>
   static void run(const aa_parameter& p, int64_t begin, int64_t n, const Moments& moments, const Update& update,
@@ -487,6 +517,7 @@ struct MomentsStep {
 };
 
 #if AA_VECTOR_AVX2
+// lamb_apply in place, on the elements [begin, begin + n) of a parameter, n a multiple of kBlock.
 struct ApplyStep {
   template <class P, class G, class S>
   static void run(const aa_parameter& p, int64_t begin, int64_t n, const Apply& apply) {
@@ -517,7 +548,7 @@ AA_OP void lamb_moments(const aa_parameter* parameters, int64_t count, const aa_
     for (; i < end; i += kStaged) {
       const int64_t n = end - i < kStaged ? end - i : kStaged, padded = (n + kBlock - 1) / kBlock * kBlock;
       run_kernel<2, kState, false>(parameter, i, i + n, StagedMoments{moments});
-      // Once more, from the moments as they are kept.
+      // The updates are found from the moments as their dtype has rounded them, so these are read again.
       alignas(64) float param[kStaged], first[kStaged], second[kStaged];
       widen(at(parameter.param, parameter.param_dtype, i), parameter.param_dtype, param, n);
       widen(at(parameter.state[0], parameter.state_dtype, i), parameter.state_dtype, first, n);
@@ -529,7 +560,7 @@ AA_OP void lamb_moments(const aa_parameter* parameters, int64_t count, const aa_
         const bool multiplies = update.begin(Many<kTogether>::load(first + j), Many<kTogether>::load(second + j), a, b);
         update.finish(Many<kTogether>::load(param + j), divide<true>(a, b, multiplies)).store(param + j);
       }
-      // The update of zeros may be 0 / 0.
+      // The update of the padding may be 0 / 0, which must not reach the sum.
       for (int64_t j = n; j < padded; ++j) param[j] = 0.0f;
       steps.add<false>(param, padded);
     }

@@ -1,9 +1,14 @@
-// The loops of the optimizers: a list of parameters cut among the threads, and arrays of any dtype given to kernels that
-// know float32 only.
+// The loops that the optimizers (cpu_adam.cpp, cpu_adagrad.cpp, cpu_lion.cpp, fused_lamb.cpp) share. They split a list of
+// parameters among the threads and give arrays of any dtype to kernels that know float32 only.
 //
-// A kernel is a class whose call operator takes a few vectors (Many) each of the parameters, gradients and states as floats,
-// and changes them. The usual dtypes are converted in registers; others, and what does not fill a block, go through small
-// buffers that stay in the first level cache.
+// A kernel is a class with the arithmetic of one optimizer. Its call operator takes a few vectors (Many) of the parameters,
+// of the gradients and of each state as floats, and updates them in place. A kernel that divides (kDivides) has begin() and
+// finish() instead, so that the division of one step overlaps with the work of the next (Unfinished). With AVX2, one with
+// kHasStages is cut into still smaller parts (step_in_stages()).
+//
+// The usual combinations of dtypes are converted in registers. The others, and a tail that does not fill a block, go
+// through small buffers that stay in the first-level cache. Each array passes through the caches once. With fp32, memory
+// bounds a step; with bf16, the divider and the number of instructions do. docs/performance_training.md has the figures.
 #pragma once
 
 #include "anyaccel/op_source.h"
@@ -12,24 +17,28 @@
 
 namespace anyaccel::op {
 
-constexpr int64_t kBlock = 64;    // elements: 4 vectors of AVX-512
+constexpr int64_t kBlock = 64;    // elements that loops work on between prefetches: 4 vectors of AVX-512
 constexpr int64_t kStaged = 256;  // elements that go through the buffers at once
-constexpr int64_t kGrain = 8192;  // elements for which a thread is worth waking
-constexpr int64_t kAlign = 1024;  // a parameter is cut at multiples of this: whole pages of a 4-byte dtype
+constexpr int64_t kGrain = 8192;  // elements that make waking another thread worthwhile
+constexpr int64_t kAlign = 1024;  // elements: threads split a parameter at multiples of this, a 4 KiB page of float32
 
-// How far ahead (bytes, per array) loops ask for memory. 0 asks for what is read now, which costs memory nothing.
+// Prefetch distance in bytes, for each array. A distance of 0 prefetches the line that is about to be read, which causes no
+// additional memory traffic.
 inline const int64_t ahead = fetches_best_alone ? 0 : 2048;
-// The same for steps, which on Intel's processors fetch into the second-level cache first and from there into the first one:
-// 4 arrays in the first level, with what waits for memory in between, leave it too few buffers.
+// The prefetch distances of step_vectors() and its like. On Intel's processors they prefetch into the second-level cache
+// (far) and from there into the first-level cache (near): prefetching 4 arrays from memory straight into the first level
+// would occupy too many of its fill buffers.
 inline const int64_t far_ahead = is_intel ? 8192 : ahead;
 inline const int64_t near_ahead = is_intel ? 1024 : ahead;
 
 inline int64_t dtype_bytes(int32_t dtype) { return dtype == AA_DTYPE_F32 ? 4 : 2; }
+// The address of element i.
 inline char* at(void* p, int32_t dtype, int64_t i) { return static_cast<char*>(p) + i * dtype_bytes(dtype); }
 inline const char* at(const void* p, int32_t dtype, int64_t i) {
   return static_cast<const char*>(p) + i * dtype_bytes(dtype);
 }
 
+// widen() and narrow() for one 16-bit dtype.
 template <class T>
 void widen_as(const T* from, float* to, int64_t n) {
   int64_t i = 0;
@@ -43,19 +52,21 @@ template <class T>
 void narrow_as(const float* from, T* to, int64_t n) {
   int64_t i = 0;
   if constexpr (__is_same(T, bf16)) {
-    // Results of arithmetic, which flushes denormals here.
+    // narrow_normal() takes no denormals, and there are none: these are results of arithmetic, which flushes them to zero here.
     i = n / Vec::width * Vec::width;
     narrow_normal(from, i, to);
   }
   for (; i + Vec::width <= n; i += Vec::width) store(to + i, load(from + i));
   if (i < n) store_n(to + i, load_n(from + i, n - i), n - i);
 }
-// Past the caches: nobody reads it soon. `to` must lie on a cache line; n is a multiple of kBlock.
+// Non-temporal stores, for what is not read again soon. `to` is aligned to a cache line; n is a multiple of kBlock. Whoever
+// calls this executes stream_fence() before another thread reads (for_each_part() does).
 template <class T>
 void narrow_past_caches(const float* from, T* to, int64_t n) {
   for (int64_t i = 0; i < n; i += Vec::width) stream(to + i, load(from + i));
 }
 
+// Converts n elements to float32.
 inline __attribute__((noinline)) void widen(const void* from, int32_t dtype, float* to, int64_t n) {
   if (dtype == AA_DTYPE_BF16) {
     widen_as(static_cast<const bf16*>(from), to, n);
@@ -65,6 +76,7 @@ inline __attribute__((noinline)) void widen(const void* from, int32_t dtype, flo
     __builtin_memcpy(to, from, static_cast<size_t>(n) * 4);
   }
 }
+// Rounds n floats to another dtype. None of those that become bf16 may be denormal.
 inline __attribute__((noinline)) void narrow(const float* from, void* to, int32_t dtype, int64_t n) {
   if (dtype == AA_DTYPE_BF16) {
     narrow_as(from, static_cast<bf16*>(to), n);
@@ -74,6 +86,7 @@ inline __attribute__((noinline)) void narrow(const float* from, void* to, int32_
     __builtin_memcpy(to, from, static_cast<size_t>(n) * 4);
   }
 }
+// As narrow(), for a parameter's copy: with non-temporal stores if alignment and length allow them.
 inline __attribute__((noinline)) void narrow_copy(const float* from, void* to, int32_t dtype, int64_t n) {
   const bool streams = reinterpret_cast<uintptr_t>(to) % 64 == 0 && n % kBlock == 0;
   if (streams && dtype == AA_DTYPE_BF16) {
@@ -86,8 +99,9 @@ inline __attribute__((noinline)) void narrow_copy(const float* from, void* to, i
 }
 
 // -- several vectors at once --
-// An operation is applied to all of them before the next one: a step is a chain of some 80 cycles, and the processor looks
-// only about 100 instructions ahead for others that need not wait. Zen 4 is faster with two.
+// Each operation is applied to all vectors of a Many before the next operation. A step is a dependency chain with a latency
+// of some 80 cycles, and out-of-order execution finds independent instructions only among the next 100 or so: the chains of
+// several vectors must be interleaved in the code. Zen 4 is faster with two vectors (OnZen4).
 constexpr int kTogether = AA_VECTOR_AVX512 ? 4 : 2;
 template <int kCount>
 struct Many {
@@ -145,7 +159,7 @@ AA_INLINE Many<kCount> sqrt(const Many<kCount>& a) {
   return each<kCount>([&](int k) { return sqrt(a.v[k]); });
 }
 
-// Returns true if no element has a bit of the mask.
+// Returns true if no lane has any bit of the mask set.
 AA_INLINE bool have_none(Words a, uint32_t mask) {
 #if AA_VECTOR_AVX512
   return _mm512_test_epi32_mask((__m512i)a, _mm512_set1_epi32(static_cast<int>(mask))) == 0;
@@ -159,22 +173,26 @@ AA_INLINE bool have_none(Words a, uint32_t mask) {
 }
 
 // -- divisions that the divider shares with multiply-adds --
-// Its divider keeps an Intel processor busy for 23 cycles with the square roots and divisions of 16 floats, longer than
-// everything else in a step takes; so a kernel with kSharesDivider divides half of its vectors by multiply-adds, which are as
-// exact. On Zen 4, where it takes 16 cycles, that is slower.
+// For 16 floats, a square root and a division occupy the divider of an Intel processor for 23 cycles, longer than the rest
+// of a step of Adagrad or of LAMB's second pass takes. So a kernel with kSharesDivider divides half of its vectors by
+// multiply-adds, with the same results. On Zen 4, whose divider is busy for 16 cycles, that is slower.
 //
-// The reciprocal is rounded to nearest, but where 1 / b lies less than 2^-37 of itself beside the middle between two floats it
-// may be the other one. The first quotient is less than two units wrong, the second one less than a unit, and correcting
-// that one rounds as a division does (Markstein 1990). A reciprocal that is not the nearest float could do harm only to
-// quotients that lie 1 / (2 b) units beside the middle between two floats, b being an odd mantissa as an integer: all of these,
-// for every b, were compared with divisions, with the reciprocals of Intel's vrcp14ps, whose bits are defined. Rounding up in
-// the first two steps decides the cases of the four largest mantissas.
+// Why the results are the same: three multiply-adds refine the estimate of vrcp14ps to a reciprocal that is rounded to
+// nearest, except that where 1 / b lies within 2^-37 (relative) of the midpoint of two adjacent floats it may be the float on
+// the other side. The first quotient, a times this reciprocal, is off by less than two ulps and the second one by less than
+// one. Correcting the second one once more rounds as a division does (Markstein 1990). A reciprocal on the wrong side could
+// change only quotients that lie 1 / (2 b) ulps from the midpoint of two floats, where b stands for its mantissa as an odd
+// integer. All of these quotients, for every b, were compared with divisions. That holds for the estimates of Intel's
+// vrcp14ps, whose bits are specified. The first two of the three multiply-adds round up, which makes the four largest
+// mantissas come out right.
 
-// Returns true if no number overflows or underflows on the way, for 2^-76 <= |a| < 2^52 and 2^-40 <= b < 2^24.
+// Returns true if divide() may multiply: if 2^-76 <= |a| < 2^52 and 2^-40 <= b < 2^24 for all elements that it would multiply,
+// so that nothing overflows or underflows on the way. False on all processors but Intel's.
 template <int kCount>
 AA_INLINE bool can_multiply_instead(const Many<kCount>& a, const Many<kCount>& b) {
   if (!AA_VECTOR_AVX512 || !is_intel) return false;
-  // Bits above these exponents, counted from the least, remain zero.
+  // Less the least exponent, the exponents in range leave the highest bit of 2 * x (whose sign is shifted out) and the three
+  // highest of b at zero.
   constexpr uint32_t kLeastA = (127 - 76) << 24, kLeastB = (127 - 40) << 23;
   Words odd_a{}, odd_b{};
 #pragma GCC unroll 4
@@ -186,7 +204,7 @@ AA_INLINE bool can_multiply_instead(const Many<kCount>& a, const Many<kCount>& b
   return have_none((odd_a & 0x80000000u) | odd_b, 0xe0000000u);
 }
 
-// a / b, as the processor divides. `multiplies`: for such numbers.
+// a / b, the same bits as the processor's division. If `multiplies`, half of the vectors are divided by multiply-adds.
 template <bool kSharesDivider, int kCount>
 AA_INLINE Many<kCount> divide(const Many<kCount>& a, const Many<kCount>& b, bool multiplies) {
 #if AA_VECTOR_AVX512
@@ -225,8 +243,8 @@ AA_INLINE Many<kCount> divide(const Many<kCount>& a, const Many<kCount>& b, bool
   return a / b;
 }
 
-// Ways to take a loop over vectors: how many at once, whether they are rounded to bf16 by an instruction, whether the loop asks
-// for memory ahead, and whether multiply-adds may divide.
+// Variants of a loop over vectors: how many vectors are worked on at once (kCount), whether one instruction rounds to bf16
+// (kInOneStep), whether the loop prefetches, and whether multiply-adds may divide.
 struct AnyWay {
   static constexpr int kCount = kTogether;
   static constexpr bool kInOneStep = false, kFetches = true, kMultiplies = true;
@@ -238,7 +256,7 @@ struct OnZen4 {
   static constexpr int kCount = 2;
   static constexpr bool kInOneStep = true, kFetches = false, kMultiplies = false;
 };
-// Calls body(way) with the way of this processor; kBf16: something of bf16 is written.
+// Calls body(way) with the variant that is fastest on this processor. kBf16: the loop writes bf16.
 template <bool kBf16, class Body>
 AA_INLINE void in_best_way(const Body& body) {
   if constexpr (AA_VECTOR_AVX512) {
@@ -250,11 +268,15 @@ AA_INLINE void in_best_way(const Body& body) {
   body(AnyWay{});
 }
 
-// What of a parameter a kernel changes.
+// Which arrays of a parameter a kernel writes; flags.
 enum Writes { kParam = 1, kState = 2 };
 
-// kPairs: all arrays are bf16, and vectors are those of load_pairs(). Else they follow one another. Pairs may be stored: the arguments
-// of an op are finite, but for LAMB's coefficients, which may be a NaN of the parameters.
+// Many consecutive elements from and to memory. With kPairs, for loops all of whose arrays are bf16, two vectors have the
+// elements at even and at odd places (load_pairs()), so that neither way needs a permutation; else the vectors are consecutive.
+//
+// store_pairs() wants NaNs that are quiet and have zeros in their lower halves. These are: they come from bf16 arrays or
+// from arithmetic, because the arguments of an op are finite. The exception, LAMB's coefficients, may be NaN, but that comes
+// from the parameters, too.
 template <int kCount, bool kPairs, class T>
 AA_INLINE Many<kCount> load_many(const T* p) {
   Many<kCount> a;
@@ -284,7 +306,8 @@ AA_INLINE void store_many(T* p, const Many<kCount>& a) {
     }
   }
 }
-// Asks for kBlock elements, into the second-level cache only if `far`.
+// Prefetches kBlock elements that lie near_ahead bytes behind p into the first-level cache and, if `far`, those far_ahead
+// bytes behind p into the second-level cache.
 template <class T>
 AA_INLINE void fetch(const T* p, bool far = true) {
   for (int64_t i = 0; i < kBlock; i += 64 / static_cast<int64_t>(sizeof(T))) {
@@ -294,29 +317,29 @@ AA_INLINE void fetch(const T* p, bool far = true) {
   }
 }
 
-// A kernel with a division leaves this of a step until the next one has begun, which need not wait for square roots and
-// divisions then: p becomes finish(p, a / b).
+// What a kernel that divides leaves of a step: the parameters, the dividend and the divisor. The step is finished,
+// finish(param, a / b), only after the next one has begun, so that the latency of the square root and the division is hidden.
 template <int kCount>
 struct Unfinished {
   Many<kCount> param, a, b;
-  bool multiplies;  // instead of dividing
+  bool multiplies;  // whether divide() may multiply
 };
 
-// The kernel on n elements where they lie, n a multiple of kBlock. Arrays of states that the optimizer does not have are
-// null.
+// Runs the kernel in place on n elements, a multiple of kBlock. States that the optimizer does not have are null.
 template <int kStates, int kWrites, class Way, class P, class G, class S, class Kernel>
 __attribute__((noinline)) void step_vectors(P* p, const G* g, S* s0, S* s1, int64_t n, const Kernel& shared) {
   constexpr int kCount = Way::kCount;
   constexpr bool kInOneStep = Way::kInOneStep;
-  const Kernel kernel = shared;  // in registers, which no store can change
+  const Kernel kernel = shared;  // a copy stays in registers: no store through p, s0 or s1 can alias it
   constexpr bool kPairs = __is_same(P, bf16) && __is_same(G, bf16) && (kStates == 0 || __is_same(S, bf16));
   constexpr int64_t kStride = Many<kCount>::width;
   Unfinished<kCount> before;
   for (int64_t i = 0; i < n; i += kBlock) {
-    // Behind the end of a small tensor lies what nobody waits for.
+    // Near the end of the array a far prefetch would fetch what lies behind it, which nobody may ever read.
     const bool far = (n - i) * static_cast<int64_t>(sizeof(P)) > far_ahead;
     if constexpr (Way::kFetches) {
-      // Asking for what is read now costs memory nothing, but with AVX2 the places of instructions that compute.
+      // With AVX2 the number of instructions bounds the loop, so prefetches at distance 0 would cost time though they cause
+      // no memory traffic.
       if (!AA_VECTOR_AVX2 || __builtin_expect(!fetches_best_alone, false)) {
         fetch(p + i, far);
         if constexpr (Kernel::kReadsGrad) fetch(g + i, far);
@@ -359,8 +382,8 @@ __attribute__((noinline)) void step_vectors(P* p, const G* g, S* s0, S* s1, int6
 }
 
 #if AA_VECTOR_AVX2
-// Calls start(j), divide() and finish(j) for each step j of n elements, at least two steps: each iteration takes one part for each of
-// three steps.
+// A software pipeline: calls start(j), divide() and finish(j), in this order, for each step at j = 0, step, ... below n. There
+// are at least two steps. Each iteration finishes one step, divides for the next one and starts the one after that.
 template <class Start, class Divide, class Finish>
 AA_INLINE void overlap_stages(int64_t n, int64_t step, const Start& start, const Divide& divide, const Finish& finish) {
   start(0);
@@ -376,15 +399,18 @@ AA_INLINE void overlap_stages(int64_t n, int64_t step, const Start& start, const
   finish(n - step);
 }
 
-// As step_vectors() for a kernel with kHasStages, n > 0: start() changes the states and gives a dividend and what divisor() wants the square root
-// of, decay_now() and finish() change the parameters. Steps overlap (overlap_stages()): a Zen 3 has 64 places
-// for vector instructions that wait for operands, and what waits for a square root and then for a division would leave none for the
-// next step. It takes in less than four vector instructions in a cycle, loads and stores counted unless an instruction that computes has
-// them as an operand, so that parameters are read twice rather than kept.
+// As step_vectors(), for a kernel with kHasStages and n > 0, a multiple of kBlock. The kernel's start() updates the states and
+// gives the dividend and the number whose square root divisor() turns into the divisor; decay_now() and finish() update the
+// parameters.
+//
+// The parts of three steps overlap (overlap_stages()). The vector schedulers of a Zen 3 have 64 entries, and instructions
+// that wait for a square root and then for a division would fill them before the next step can begin. The core takes in fewer
+// than four vector instructions per cycle, which bounds the loop. Loads and stores count unless they are the memory operand
+// of another instruction, so finish() loads the parameters again rather than having them spilled and reloaded.
 template <int kStates, class P, class G, class S, class Kernel>
 __attribute__((noinline)) void step_in_stages(P* p, const G* g, S* s0, S* s1, int64_t n, const Kernel& shared) {
   constexpr int kCount = 4;
-  const Kernel kernel = shared;  // in registers, which no store can change
+  const Kernel kernel = shared;  // a copy, as in step_vectors()
   constexpr bool kPairs = __is_same(P, bf16) && __is_same(G, bf16) && __is_same(S, bf16);
   constexpr int64_t kStride = Many<kCount>::width;
   static_assert(kBlock % kStride == 0 && kBlock >= 2 * kStride);
@@ -418,7 +444,7 @@ __attribute__((noinline)) void step_in_stages(P* p, const G* g, S* s0, S* s1, in
 }
 #endif
 
-// The faster one of them.
+// The faster one of the two for this kernel and instruction set.
 template <int kStates, int kWrites, class Way, class P, class G, class S, class Kernel>
 AA_INLINE void step(P* p, const G* g, S* s0, S* s1, int64_t n, const Kernel& kernel) {
 #if AA_VECTOR_AVX2
@@ -431,7 +457,7 @@ AA_INLINE void step(P* p, const G* g, S* s0, S* s1, int64_t n, const Kernel& ker
   }
 }
 
-// The same for the elements [begin, begin + n) of a parameter.
+// Runs the kernel in place on the elements [begin, begin + n) of a parameter whose arrays have the dtypes P, G and S.
 template <int kStates, int kWrites, class Kernel>
 struct VectorStep {
   template <class P, class G, class S>
@@ -445,8 +471,8 @@ struct VectorStep {
   }
 };
 
-// Step::run() for the dtypes of a parameter with states; null for those that no large model has. Each takes time to compile,
-// while somebody waits: without wide vectors, or where kAll is false, only float32 is worth it.
+// Step::run<P, G, S>() for the dtypes of a parameter with states, or null for combinations that no large model has. These ops
+// are compiled at run time, and each combination adds to that: without AVX2, or if kAll is false, only float32 is worth it.
 template <class Step, bool kAll = true>
 AA_INLINE auto with_dtypes(const aa_parameter& p) -> decltype(&Step::template run<float, float, float>) {
   const auto are = [&](int32_t param, int32_t grad, int32_t state) {
@@ -462,17 +488,19 @@ AA_INLINE auto with_dtypes(const aa_parameter& p) -> decltype(&Step::template ru
   return nullptr;
 }
 
-// Elements [begin, end) of a parameter through the kernel. kStates: how many of the state arrays there are; what the
-// kernel does not write back is named by kWrites. kAll: as for with_dtypes().
+// Runs the kernel on the elements [begin, end) of a parameter: in place where with_dtypes() has the dtypes, else (and for the
+// tail) through buffers. kStates: the number of state arrays. kWrites: the arrays that are written back (Writes). kAll: as for
+// with_dtypes().
 template <int kStates, int kWrites, bool kAll = true, class Kernel>
 void run_kernel(const aa_parameter& p, int64_t begin, int64_t end, const Kernel& kernel) {
   const bool copies = p.copy != nullptr && (kWrites & kParam) != 0;
   int64_t i = begin;
-  // A copy gets what a 16-bit parameter is before it is rounded, which only the buffers have.
+  // The copy of a 16-bit parameter is rounded from the new value in float32, which only the buffers have.
   const auto direct =
       copies && p.param_dtype != AA_DTYPE_F32 ? nullptr : with_dtypes<VectorStep<kStates, kWrites, Kernel>, kAll>(p);
   if (direct) {
     const int64_t whole = (end - begin) / kBlock * kBlock + begin;
+    // With a copy, in pieces that are still in the first-level cache when they are copied.
     while (i < whole) {
       const int64_t n = copies && whole - i > 4 * kStaged ? 4 * kStaged : whole - i;
       direct(p, i, n, kernel);
@@ -484,7 +512,7 @@ void run_kernel(const aa_parameter& p, int64_t begin, int64_t end, const Kernel&
   while (i < end) {
     const int64_t n = end - i < kStaged ? end - i : kStaged;
     const int64_t padded = (n + kBlock - 1) / kBlock * kBlock;
-    // An array that is float32 already, and whole, needs no buffer.
+    // Elements that are float32 and fill whole blocks are used in place.
     const auto reach = [&](const void* data, int32_t dtype, float* buffer) {
       const char* const from = at(data, dtype, i);
       if (dtype == AA_DTYPE_F32 && n == padded) return reinterpret_cast<float*>(const_cast<char*>(from));
@@ -510,8 +538,8 @@ void run_kernel(const aa_parameter& p, int64_t begin, int64_t end, const Kernel&
   }
 }
 
-// Calls body(floats, n) for the elements [begin, end) of an array, in order, as floats where they lie or in a buffer; n is a
-// multiple of kBlock, and what follows the last element is zero.
+// Calls body(floats, n) for the elements [begin, end) of an array in order. The floats lie in the array itself or in a buffer;
+// n is a multiple of kBlock, and zeros pad the last elements to it.
 template <class Body>
 void read_floats(const void* data, int32_t dtype, int64_t begin, int64_t end, const Body& body) {
   int64_t i = begin;
@@ -529,8 +557,9 @@ void read_floats(const void* data, int32_t dtype, int64_t begin, int64_t end, co
   }
 }
 
-// Calls body(index, begin, end) so that every element of every parameter is covered once, on all threads in one region:
-// the list counts as one long array of which every thread gets one part. A parameter is cut at multiples of `align` only.
+// Calls body(index, begin, end), where index is that of a parameter, so that every element of every parameter is covered
+// once. The list is treated as one long array that is split evenly among the threads, in a single parallel region. A
+// parameter is split at multiples of `align` only.
 template <class Body>
 void for_each_part(const aa_parameter* parameters, int64_t count, int64_t align, const Body& body) {
   int64_t total = 0;
@@ -539,10 +568,10 @@ void for_each_part(const aa_parameter* parameters, int64_t count, int64_t align,
   int64_t parts = total / kGrain;
   if (parts > threads()) parts = threads();
   const auto part = [&](int64_t index, int64_t used) {
-    // As 128-bit: the product may not fit in 64.
+    // The product may not fit in 64 bits.
     const int64_t first = static_cast<int64_t>(static_cast<__int128>(total) * index / used);
     const int64_t last = static_cast<int64_t>(static_cast<__int128>(total) * (index + 1) / used);
-    int64_t offset = 0;  // of parameter k in the long array
+    int64_t offset = 0;  // where parameter k begins in the long array
     for (int64_t k = 0; k < count && offset < last; ++k) {
       const int64_t n = parameters[k].count;
       const auto cut = [&](int64_t place) {
@@ -565,6 +594,7 @@ void for_each_part(const aa_parameter* parameters, int64_t count, int64_t align,
   });
 }
 
+// Runs the kernel on every element of every parameter, on all threads. The template arguments are those of run_kernel().
 template <int kStates, int kWrites, bool kAll = true, class Kernel>
 void for_each_element(const aa_parameter* parameters, int64_t count, const Kernel& kernel) {
   for_each_part(parameters, count, kAlign, [&](int64_t k, int64_t begin, int64_t end) {
@@ -572,7 +602,7 @@ void for_each_element(const aa_parameter* parameters, int64_t count, const Kerne
   });
 }
 
-// The square of a float is a double exactly, so that it does not matter whether it is rounded.
+// sum + x * x for an x that was a float. Its square is exact in double, so a fused and an unfused addition give the same bits.
 AA_INLINE double add_square(double sum, double x) {
 #if defined(__FMA__)
   return __builtin_fma(x, x, sum);
@@ -581,10 +611,11 @@ AA_INLINE double add_square(double sum, double x) {
 #endif
 }
 
-// Sums of squares in 32 lanes of double: element i goes to lane i % 32, whatever the width of a vector.
+// A sum of squares in 32 lanes of double. Element i is added to lane i % 32, and total() adds the lanes in a fixed order, so that
+// the result does not depend on the width of a vector.
 class SquareSum {
  public:
-  // n is a multiple of 32. kFetches: x is read from memory.
+  // n is a multiple of 32. kFetches: whether to prefetch x, because it comes from memory.
   template <bool kFetches>
   __attribute__((noinline)) void add(const float* x, int64_t n) {
     double lanes[kLanes];
@@ -600,6 +631,7 @@ class SquareSum {
     for (int j = 0; j < kLanes; ++j) lanes_[j] = lanes[j];
   }
   double* lanes() { return lanes_; }
+  // Call this once, last: it overwrites the lanes.
   double total() {
     for (int half = kLanes / 2; half > 0; half /= 2) {
       for (int j = 0; j < half; ++j) lanes_[j] += lanes_[j + half];
@@ -613,7 +645,8 @@ class SquareSum {
   double lanes_[kLanes] = {};
 };
 
-// Calls body(k, begin, end, number of the segment) for every segment.
+// Calls body(k, begin, end, segment) for every segment of AA_NORM_SEGMENT elements; the last one of a parameter may be shorter.
+// k is the index of the parameter, and segments are numbered through the whole list.
 template <class Body>
 void for_each_segment(const aa_parameter* parameters, int64_t count, const Body& body) {
   for_each_part(parameters, count, AA_NORM_SEGMENT, [&](int64_t k, int64_t begin, int64_t end) {
@@ -626,7 +659,7 @@ void for_each_segment(const aa_parameter* parameters, int64_t count, const Body&
 
 }  // namespace anyaccel::op
 
-// In every optimizer's library, for clipping by the norm of all gradients.
+// Every optimizer's library has this op, for clipping by the global norm of the gradients.
 AA_OP void grad_square_sums(const aa_parameter* parameters, int64_t count, double* sums) {
   using namespace anyaccel::op;
   for_each_segment(parameters, count, [&](int64_t k, int64_t begin, int64_t end, int64_t segment) {

@@ -1,8 +1,9 @@
-// Shared by the optimizers' op libraries and the code that calls them: structs and the signatures of the ops.
+// The optimizers' ops: their arguments, their signatures and the arithmetic that they do. The op libraries (cpu_adam.cpp and so
+// on) and the code that calls them include this.
 //
-// Every op updates a list of parameters in one parallel region. Arithmetic is float32, in the order given here, with
-// every operation rounded on its own, so that results are the same bits for every instruction set, number of threads and
-// way to cut a list into calls. Moments are rounded to their own dtype after the step.
+// Every op works on a list of parameters in one parallel region. Arithmetic is float32 in the order given here, and every
+// operation is rounded on its own, so that results have the same bits for every instruction set, number of threads and way
+// to divide a list into calls. Parameters and moments are rounded to their own dtypes after the step.
 #pragma once
 
 #include <stdint.h>
@@ -13,7 +14,7 @@ struct aa_parameter {
   void* param;
   const void* grad;
   void* state[2];  // Adam, LAMB: exp_avg, exp_avg_sq; Adagrad: exp_avg_sq; Lion: exp_avg
-  void* copy;      // receives the new parameters as well; null: nobody
+  void* copy;      // receives the new parameters as well; may be null
   int64_t count;
   int64_t first_segment;  // segments (AA_NORM_SEGMENT) of the parameters before this one
   int32_t param_dtype;    // aa_dtype: float32, bfloat16 or float16, as are the others
@@ -22,24 +23,24 @@ struct aa_parameter {
   int32_t copy_dtype;
 };
 
-// Gradients are multiplied by grad_scale before anything else in every op. All numbers of the arguments are finite (elements of
-// parameters, gradients and states need not be).
+// Every op that takes a grad_scale multiplies the gradients by it before anything else. All numbers in the structs of arguments
+// are finite; the elements of parameters, gradients and states need not be.
 
-// grad_norm: elements of a parameter are summed in segments of this size, in double, so that the sums do not depend on
-// how the work is divided.
+// Squares of a parameter's elements are summed in double, in segments of this many elements with one sum for each, so that
+// norms do not depend on how the work is divided among threads.
 #define AA_NORM_SEGMENT 16384
 
 // AA_OP void grad_square_sums(const aa_parameter*, int64_t count, double* sums)
-// For each parameter in turn, for each of its segments, the sum of squares of the gradients as they are (not scaled).
+// One sum for each segment, parameter after parameter: the squares of the gradients as they are, without grad_scale.
 typedef void aa_grad_square_sums(const struct aa_parameter* parameters, int64_t count, double* sums);
 
-// Adam, for g = gradient * grad_scale:
+// Adam, with g = gradient * grad_scale:
 //   L2:     g += weight_decay * p
 //   m = beta1 * m + one_minus_beta1 * g
 //   v = beta2 * v + one_minus_beta2 * (g * g)
 //   AdamW:  p += decay * p                          with decay = -lr * weight_decay
 //   p += step_size * (m / (sqrt(v) * inv_sqrt_correction2 + eps))
-// with step_size = -lr / (1 - beta1^step) and inv_sqrt_correction2 = 1 / sqrt(1 - beta2^step), without bias correction
+// with step_size = -lr / (1 - beta1^step) and inv_sqrt_correction2 = 1 / sqrt(1 - beta2^step). Without bias correction these are
 // -lr and 1.
 struct aa_adam_args {
   float beta1, one_minus_beta1;
@@ -51,7 +52,7 @@ struct aa_adam_args {
   float decay;         // 0 for L2
   float grad_scale;
 };
-// AA_OP adam_step, adam_undo: the step, and what the arrays were before it (exact but for rounding).
+// AA_OP adam_step, adam_undo: adam_step takes a step; adam_undo reverses it, up to rounding, from the same gradients.
 typedef void aa_adam_op(const struct aa_parameter* parameters, int64_t count, const struct aa_adam_args* args);
 
 // Adagrad: g += weight_decay * p; v += g * g; p += step_size * (g / (sqrt(v) + eps)), step_size = -lr.
@@ -74,9 +75,9 @@ struct aa_lion_args {
 };
 typedef void aa_lion_op(const struct aa_parameter* parameters, int64_t count, const struct aa_lion_args* args);
 
-// LAMB: m and v as Adam's; u = (m / correction1) / denominator + weight_decay * p, where the denominator is
+// LAMB: m and v are updated as in Adam; u = (m / correction1) / denominator + weight_decay * p, where the denominator is
 // sqrt(v / correction2) + eps, or with eps_inside sqrt(v / correction2 + eps); then p -= lr * coefficient * u.
-// m and v are taken as their dtype holds them.
+// u is computed from m and v after they were rounded to their dtype.
 struct aa_lamb_args {
   float beta1, one_minus_beta1;
   float beta2, one_minus_beta2;
@@ -87,7 +88,7 @@ struct aa_lamb_args {
   float grad_scale;
   int32_t eps_inside;
 };
-// AA_OP lamb_moments: updates m and v; per segment of each parameter in turn, the sums of squares of p and of u.
+// AA_OP lamb_moments: updates m and v. For each segment, parameter after parameter, gives the sums of squares of p and of u.
 typedef void aa_lamb_moments(const struct aa_parameter* parameters, int64_t count, const struct aa_lamb_args* args,
                              double* param_sums, double* update_sums);
 // AA_OP lamb_apply: p -= lr * coefficients[parameter] * u.

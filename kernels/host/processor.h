@@ -7,8 +7,8 @@
 
 namespace anyaccel::op {
 
-// Whether the processor has an instruction that rounds to bf16, and one that moves bytes anywhere. (Those that have the first alone,
-// Intel's Cooper Lake, round in the slower way.)
+// Whether the processor has an instruction that rounds to bf16, and one that moves bytes anywhere. (Those that have the first
+// alone, Intel's Cooper Lake, round in the slower way.)
 #if AA_VECTOR_AVX512
 inline const bool rounds_to_bf16 =
     __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_supports("avx512vbmi") != 0;

@@ -426,9 +426,9 @@ void for_groups(int64_t groups, int64_t group_size, const Body& body) {
   parallel_for(groups, grain > 0 ? grain : 1, 1, body);
 }
 
-// Calls write(group, scale_of(range_of(group, ahead)), ahead) for the groups [first, last) of an array. The ranges of several small
-// groups are found one after the other, then their scales, so that the processor need not wait for the divisions of one while
-// nothing else can be done. `x` is null for elements that do not lie in an array. slow_write: as for Ahead.
+// Calls write(group, scale_of(range_of(group, ahead)), ahead) for the groups [first, last) of an array. The ranges of several
+// small groups are found one after the other, then their scales, so that the processor need not wait for the divisions of one
+// while nothing else can be done. `x` is null for elements that do not lie in an array. slow_write: as for Ahead.
 template <class Scale, class RangeOf, class ScaleOf, class Write>
 AA_INLINE void write_groups(const void* x, int32_t dtype, int64_t first, int64_t last, int64_t group_size,
                             bool slow_write, const RangeOf& range_of, const ScaleOf& scale_of, const Write& write) {

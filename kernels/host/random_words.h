@@ -59,8 +59,8 @@ AA_INLINE void store_words(uint32_t* to, Lanes low, Lanes high) {
 
 // The keys of the rounds in all lanes, the upper halves zero, for counters whose upper 32 bits are `upper`.
 //
-// The third and fourth word of a counter are zero, and the second one is `upper`: after the first round the first word is the same
-// for all of them and the second is zero, after the second round the fourth word is the same. What follows from these is
+// The third and fourth word of a counter are zero, and the second one is `upper`: after the first round the first word is the
+// same for all of them and the second is zero, after the second round the fourth word is the same. What follows from these is
 // part of the keys.
 struct PhiloxKeys {
   static constexpr int kRounds = 10;
@@ -93,7 +93,8 @@ inline constexpr int64_t kCounters = 32;  // made at once
 // Room for the words of kBlock elements that begin anywhere in a counter, in two parts if the upper halves of counters change.
 inline constexpr int64_t kWords = kBlock + 4 + 8 * kCounters;
 
-// The words of kCounters counters from `first` on, four each, right as long as the upper 32 bits of a counter are those of the keys.
+// The words of kCounters counters from `first` on, four each, right as long as the upper 32 bits of a counter are those of
+// the keys.
 AA_ONCE inline void philox(const PhiloxKeys& keys, uint64_t first, uint32_t* words) {
   // A vector waits for its products while others are multiplied; the registers of AVX-512 hold four.
   constexpr int kLanes = sizeof(Lanes) / 8, kVectors = kLanes == 8 ? 4 : 2;
@@ -134,8 +135,8 @@ AA_ONCE inline void philox(const PhiloxKeys& keys, uint64_t first, uint32_t* wor
   }
 }
 
-// Words for the elements [begin, begin + n) of a call, n <= kBlock. words[] has room for kWords; returns where the first element's
-// is.
+// Words for the elements [begin, begin + n) of a call, n <= kBlock. words[] has room for kWords; returns where the first
+// element's is.
 AA_ONCE inline const uint32_t* draw_words(const Random& random, int64_t begin, int64_t n, uint32_t* words) {
   const int64_t skip = begin % 4;
   const uint64_t first = random.offset + static_cast<uint64_t>(begin / 4);

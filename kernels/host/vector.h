@@ -11,12 +11,13 @@
 // division are rounded correctly everywhere. Rounding is to nearest even throughout. Flushing denormals is the caller's
 // choice (FlushDenormals), the conversions are right under either.
 //
-// The header of each instruction set (vector_avx512.h and so on) defines Vec, the Mask that comparisons give, and functions of which
-// the names say enough but for these: min(a, b) and max(a, b) give b when one of them is a NaN. round() is to nearest even.
-// multiply_add(a, b, c) is a * b + c, rounded once where the processor can, else twice: its results differ between instruction sets.
-// So is multiply_sub_from(a, b, c), c - a * b. stream() goes past the caches: the address must be a multiple of the bytes written
-// (Vec::width elements), and stream_fence() must come before another thread reads. store_integers() rounds and clamps to
-// [-128, 127] the elements of one vector, or of four; they must be below 2^31 in magnitude.
+// The header of each instruction set (vector_avx512.h and so on) defines Vec, the Mask that comparisons give, and functions
+// of which the names say enough but for these: min(a, b) and max(a, b) give b when one of them is a NaN. round() is to
+// nearest even. multiply_add(a, b, c) is a * b + c, rounded once where the processor can, else twice: its results differ
+// between instruction sets. So is multiply_sub_from(a, b, c), c - a * b. stream() goes past the caches: the address must be a
+// multiple of the bytes written (Vec::width elements), and stream_fence() must come before another thread reads.
+// store_integers() rounds and clamps to [-128, 127] the elements of one vector, or of four; they must be below 2^31 in
+// magnitude.
 #pragma once
 
 #include "processor.h"

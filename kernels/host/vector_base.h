@@ -1,5 +1,5 @@
-// What every vector of vector.h is built on: which instruction set the file is compiled for, the types of elements, and conversions of
-// single values. Including this header forbids the compiler to contract a * b + c.
+// What every vector of vector.h is built on: which instruction set the file is compiled for, the types of elements, and
+// conversions of single values. Including this header forbids the compiler to contract a * b + c.
 #pragma once
 
 #include <stddef.h>

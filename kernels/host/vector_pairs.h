@@ -7,7 +7,8 @@
 namespace anyaccel::op {
 
 // -- 2 * Vec::width elements of bf16: a word holds one at an even place in its lower half and one at an odd place in its upper
-// half, so that neither way needs a permutation. What is stored must not be denormal, as in narrow_normal(), and see round_pairs(). --
+// half, so that neither way needs a permutation. What is stored must not be denormal, as in narrow_normal(), and see
+// round_pairs(). --
 struct EvenOdd {
   Vec even, odd;
 };
@@ -19,8 +20,9 @@ AA_INLINE Words load_words_of_pairs(const bf16* p) {
 }
 AA_INLINE EvenOdd load_pairs(const bf16* p) { return widen_pairs(load_words_of_pairs(p)); }
 #if AA_VECTOR_AVX2
-// The bits of from_float<bf16>(), but a NaN must be quiet and have nothing in its lower half, as those have that arithmetic makes or
-// passes on from a bf16. 16 elements take 8 instructions; rounding them as words of 32 bits takes 10, and a selection for NaN 6 more.
+// The bits of from_float<bf16>(), but a NaN must be quiet and have nothing in its lower half, as those have that arithmetic
+// makes or passes on from a bf16. 16 elements take 8 instructions; rounding them as words of 32 bits takes 10, and a
+// selection for NaN 6 more.
 AA_INLINE Words round_pairs(EvenOdd x) {
   const __m256i even = (__m256i)bits_of(x.even), odd = (__m256i)bits_of(x.odd);
   const __m256i upper = _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa);

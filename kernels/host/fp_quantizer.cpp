@@ -83,8 +83,10 @@ struct Call {
   const aa_fp_quantize_args& args;
   Encoder encoder;
   DirectEncoder direct;
+  Random random;
 
-  explicit Call(const aa_fp_quantize_args& a) : args(a), encoder(a.format), direct(encoder, a) {}
+  explicit Call(const aa_fp_quantize_args& a)
+      : args(a), encoder(a.format), direct(encoder, a), random(a.seed, a.offset, a.stochastic != 0) {}
   Call(const Call&) = delete;  // `direct` refers to `encoder`
 };
 
@@ -92,7 +94,6 @@ struct Call {
 AA_ONCE void write_codes(const Call& call, int64_t begin, int64_t end, const Scale& s, Ahead ahead, Writer& out) {
   const aa_fp_quantize_args& a = call.args;
   const Encoder& encoder = call.encoder;
-  const Random random{a.seed, a.offset, a.stochastic != 0};
   alignas(64) float buffer[kBlock];
   alignas(64) uint32_t words[kWords];
   alignas(64) uint16_t codes[kBlock + 64];
@@ -111,7 +112,7 @@ AA_ONCE void write_codes(const Call& call, int64_t begin, int64_t end, const Sca
         if constexpr (__is_same(decltype(x), const bf16*)) done = direct.encode_block(x, n, here, to);
         if (done) return;
         if (random.used) {
-          encode<true>(x, padded(n), encoder, s.inverse, draw(random, i, n, words), here, codes);
+          encode<true>(x, padded(n), encoder, s.inverse, draw(call.random, i, n, words), here, codes);
         } else {
           encode<false>(x, padded(n), encoder, s.inverse, nullptr, here, codes);
         }

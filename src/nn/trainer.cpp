@@ -84,7 +84,7 @@ StepResult Trainer::step(std::span<const Batch> pieces) {
   };
   if (measure) read_loss();
   if (!result.skipped) {
-    // Its moments know of applied steps only, so that correcting their bias for all steps would make the first ones too short.
+    // Its moments know of applied steps only, so that correcting their bias for all steps would give the first ones the wrong length.
     optimizer_.step(result.step - skipped_steps_, result.rate, factor);
     if (scaled && ++good_steps_ % options_.scale_window == 0) scale_ *= 2;
   }

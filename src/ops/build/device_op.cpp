@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <functional>
 
 #include "anyaccel/abi/compiler.h"
 #include "anyaccel/error.h"
@@ -36,8 +37,8 @@ void DeviceKernel::launch_with(const LaunchShape& shape, size_t count, const voi
   launch.argument_sizes = sizes;
   launch.argument_kinds = kinds;
   const DriverAccelerator::StreamUse use(accelerator_->current_stream(device_));
-  accelerator_->call_driver(device_, name_.c_str(),
-                            [&] { return accelerator_->driver().kernel_launch(use.handle(), kernel_, &launch); });
+  const auto call = [&] { return accelerator_->driver().kernel_launch(use.handle(), kernel_, &launch); };
+  accelerator_->call_driver(device_, name_.c_str(), std::cref(call));  // a copy of it would be allocated
 }
 
 DeviceOpLibrary::DeviceOpLibrary(DriverAccelerator& accelerator, std::string op_name, std::string format,

@@ -135,9 +135,8 @@ int64_t DriverCore::available_memory(int index) {
 std::shared_ptr<Storage> DriverCore::allocate_pinned(size_t bytes, bool required) {
   DeviceContext& c = context(current_device_index);
   void* pointer = nullptr;
-  const auto call = [&] { return driver_->mem_alloc(c.device, AA_MEMORY_PINNED, bytes, &pointer); };
-  aa_status* status = call();
-  if (status) status = c.after_failure(status, call);
+  // Not repeated if it fails: what the operating system lets a process lock does not grow with the device's free memory.
+  aa_status* status = driver_->mem_alloc(c.device, AA_MEMORY_PINNED, bytes, &pointer);
   if (!status) return std::make_shared<PinnedStorage>(shared(c), pointer, bytes);
   const bool lacks = status_code(status) == AA_UNIMPLEMENTED;
   if (required && !lacks) c.check(status, "pin_memory");
@@ -164,10 +163,7 @@ bool DriverCore::register_host_memory(void* address, size_t bytes) {
   what.pointer = address;
   what.size = bytes;
   auto registration = abi::sized<aa_registration>();
-  const auto call = [&] { return table->register_range(c.device, &what, &registration); };
-  aa_status* called = call();
-  if (called) called = c.after_failure(called, call);
-  StatusRef status(called);
+  StatusRef status(table->register_range(c.device, &what, &registration));
   if (status.code() == AA_UNIMPLEMENTED) return false;
   c.check(status.release(), "register_host_memory");
   std::lock_guard lock(mutex_);

@@ -1,5 +1,9 @@
-// Shared by the two quantizers: blocks of elements as floats, statistics of a group, rounding, and output written past
-// the caches.
+// What the two quantizers (quantizer.cpp for integers, fp_quantizer.cpp for small floats) share: reading blocks of elements as
+// floats, the range of a group, prefetching, stochastic rounding, non-temporal output, and the walk over groups.
+//
+// A group is read twice: once from memory to find its range, which gives its scale, and again from the caches to write its
+// codes. A few small groups take turns (write_groups()), so that their elements are still in the first-level cache the
+// second time. Integers are bound by memory, small floats by arithmetic; docs/performance_quantizers.md has the figures.
 //
 // Everything here gives the same bits with every instruction set and any number of threads.
 #pragma once
@@ -10,15 +14,16 @@
 
 namespace anyaccel::op::quant {
 
-// Outputs from this size (bytes) on do not fit in the caches anyway and are written past them.
+// Outputs of at least this many bytes are written with non-temporal stores: they would not fit into the caches anyway.
 inline constexpr int64_t kLargeOutput = int64_t{16} << 20;
 
 AA_INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-// A block's elements and what follows up to a whole number of vectors.
+// n rounded up to a multiple of 16, the lanes of the widest vector.
 AA_INLINE int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
 
 AA_INLINE int64_t bytes_of(int32_t dtype) { return dtype == AA_DTYPE_F32 ? 4 : 2; }
 
+// Converts n elements to floats. Writes whole vectors, so `out` needs room for padded(n).
 template <class T>
 inline void widen(const T* x, int64_t n, float* out) {
   int64_t i = 0;
@@ -26,8 +31,8 @@ inline void widen(const T* x, int64_t n, float* out) {
   if (i < n) store(out + i, load_n(x + i, n - i));
 }
 
-// Elements [begin, begin + n) of a dense F32, F16 or BF16 array as floats, n <= kBlock: where they lie or in `buffer`. Up
-// to padded(n) they go on with copies of the first one, so that whole vectors may be used for maxima.
+// Returns the elements [begin, begin + n) of a dense F32, F16 or BF16 array as floats, n <= kBlock: in the array itself or in
+// `buffer`. Up to padded(n), copies of the first element follow, which let a minimum or maximum use whole vectors.
 AA_ONCE inline const float* read_block(const void* x, int32_t dtype, int64_t begin, int64_t n, float* buffer) {
   if (dtype == AA_DTYPE_F32) {
     const float* from = static_cast<const float*>(x) + begin;
@@ -42,8 +47,8 @@ AA_ONCE inline const float* read_block(const void* x, int32_t dtype, int64_t beg
   return buffer;
 }
 
-// Calls body(x) with the elements [begin, begin + n) of a dense F32, F16 or BF16 array: where they lie if they are a whole
-// number of vectors, else as read_block() gives them.
+// Calls body(x) with a pointer to the elements [begin, begin + n) of a dense F32, F16 or BF16 array: in place and in their own
+// type if n is a multiple of 16, else as floats from read_block().
 template <class Body>
 AA_INLINE void with_elements(const void* x, int32_t dtype, int64_t begin, int64_t n, float* buffer, const Body& body) {
   if (n % 16 != 0) {
@@ -57,28 +62,31 @@ AA_INLINE void with_elements(const void* x, int32_t dtype, int64_t begin, int64_
   }
 }
 
-// Groups whose scales are found before the first of them is written: so many that they stay in the first-level cache.
+// How many groups have their scales found before the first of them is written. Up to 2,048 elements (8 KiB of float32) stay in
+// the first-level cache until they are read again.
 inline constexpr int64_t kMostScaled = 16;
 AA_INLINE int64_t groups_at_once(int64_t group_size) {
   const int64_t fitting = 2048 / group_size;
   return fitting < 1 ? 1 : smaller(fitting, kMostScaled);
 }
 
-// Groups beyond this size (elements) are not fetched ahead: they would drive each other out of the caches.
+// Groups of more elements than this are not prefetched: a group and its successor would evict each other from the caches.
 inline constexpr int64_t kFetchedGroup = 32768;
-// Where the processor fetches by itself, it does so well enough while what is written is at most this (bytes). Zen 4 does; on
-// Zen 3, which has AVX2 only, quantizers of bf16 are a fifth faster with fetches.
+// On processors with fetches_best_alone, groups are left to the hardware's prefetcher if the elements of one batch (see Ahead)
+// take at most this many bytes. That serves Zen 4. On Zen 3, which has AVX2 only, prefetches make quantizers of bf16 a
+// fifth faster.
 inline constexpr int64_t kFetchedAlone = AA_VECTOR_AVX512 ? 4096 : 0;
-// Where to fetch from while groups are worked on: loops that read an array ask for as many bytes from here on, or half as many.
+// Prefetches the next batch of groups while the present batch is worked on. A batch is the groups that write_groups() takes at
+// once.
 //
-// Each of the groups that are worked on at once is read twice, from memory to find its scale and from the caches to write it.
-// The first half of what comes next is fetched by the one, the second by the other, so that memory is busy all the time;
-// where writing takes much longer, it fetches everything.
+// Each batch is read in two passes: from memory to find the scales, and again from the caches to write the codes. So that memory
+// is busy during both, the first pass prefetches the first half of the next batch, half a byte for each byte that it reads, and
+// the second pass the second half. Where writing takes much longer than finding the scale, the second pass prefetches all
+// of it, byte for byte, and the first pass nothing.
 class Ahead {
  public:
   Ahead() = default;
-  // For `first_pass`, of two, over what begins `offset` bytes behind the beginning `from` of as many groups as are worked on
-  // at once, `size` bytes altogether.
+  // For one pass over a group that begins `offset` bytes into the present batch; the batch begins at `from` and has `size` bytes.
   Ahead(const void* from, int64_t size, int64_t offset, bool first_pass, bool slow_write) : all_(slow_write) {
     const char* const next = static_cast<const char*>(from) + size;
     if (slow_write) {
@@ -88,12 +96,13 @@ class Ahead {
     }
   }
 
+  // The same for a part of the group that begins `bytes` bytes further on.
   Ahead behind(int64_t bytes) const {
     Ahead later = *this;
     if (next_) later.next_ = next_ + (all_ ? bytes : bytes / 2);
     return later;
   }
-  // While kBytes bytes, `offset` bytes behind the beginning, are read.
+  // Prefetches what corresponds to the kBytes bytes at `offset` from the beginning. Call this as these are read.
   template <int64_t kBytes>
   AA_INLINE void fetch(int64_t offset) const {
     if (!next_) return;
@@ -109,18 +118,20 @@ class Ahead {
       if (fetches_best_alone) {
         prefetch(from + i);
       } else {
-        // Into the second-level cache, and further ahead: what waits for memory there keeps no output waiting.
+        // Into the second-level cache, and further ahead. A prefetch into the first level holds one of its fill buffers while
+        // it waits for memory, and the output needs those.
         __builtin_prefetch(from + i + kFurther, 0, 2);
       }
     }
   }
 
   static constexpr int64_t kFurther = 8192;  // bytes
-  const char* next_ = nullptr;               // may lie outside of the array; null: nothing is fetched
-  bool all_ = false;
+  const char* next_ = nullptr;               // may lie outside of the array; null: nothing is prefetched
+  bool all_ = false;                         // a byte for each byte read, not half a byte
 };
 
-// n floats, none of them denormal, as another dtype, to a buffer with room for padded(n). Returns where the elements are.
+// Rounds n floats, none of them denormal, to another dtype. Returns where the elements are: `buffer`, which has room for
+// padded(n), or x itself for F32.
 AA_ONCE inline const void* narrow_block(const float* x, int64_t n, int32_t dtype, void* buffer) {
   if (dtype == AA_DTYPE_F32) return x;
   if (dtype == AA_DTYPE_F16) {
@@ -131,7 +142,7 @@ AA_ONCE inline const void* narrow_block(const float* x, int64_t n, int32_t dtype
   return buffer;
 }
 
-// Smallest and largest element; whether there was a NaN or an infinity.
+// The smallest and the largest element, and whether all were finite.
 struct Range {
   float low = __builtin_inff();
   float high = -__builtin_inff();
@@ -145,10 +156,11 @@ struct Range {
   float largest_magnitude() const { return -low > high ? -low : high; }
 };
 
+// n is a multiple of the width of a vector.
 AA_ONCE inline Range range_of(const float* x, int64_t n) {
   Vec low0(__builtin_inff()), low1 = low0, high0 = -low0, high1 = high0, odd0(0.0f), odd1(0.0f);
   int64_t i = 0;
-  // x * 0 is a NaN for an infinity and a NaN, and a sum keeps it.
+  // x * 0 is NaN for an infinity or a NaN, and a sum that is NaN remains so.
   const Vec zero(0.0f);
   for (; i + 2 * Vec::width <= n; i += 2 * Vec::width) {
     const Vec a = load(x + i), b = load(x + i + Vec::width);
@@ -172,6 +184,7 @@ AA_ONCE inline Range range_of(const float* x, int64_t n) {
   return range;
 }
 
+// The horizontal maximum of a vector of signed 16-bit or 32-bit integers.
 template <class Bits, class Many>
 AA_INLINE Bits largest_lane(Many a) {
 #if AA_VECTOR_AVX512 || AA_VECTOR_AVX2
@@ -185,7 +198,8 @@ AA_INLINE Bits largest_lane(Many a) {
 #endif
   const __m128i high = _mm256_extracti128_si256(wide, 1), low = _mm256_castsi256_si128(wide);
   if constexpr (sizeof(Bits) == 2) {
-    // The instruction finds the smallest of eight unsigned integers.
+    // phminposuw finds the smallest of eight unsigned integers. Inverting all bits but the sign turns the order of signed
+    // integers around and makes it that of unsigned ones.
     const __m128i turn = _mm_set1_epi16(0x7fff);
     const __m128i least = _mm_minpos_epu16(_mm_xor_si128(_mm_max_epi16(low, high), turn));
     return static_cast<Bits>(_mm_cvtsi128_si32(least) ^ 0x7fff);
@@ -201,9 +215,10 @@ AA_INLINE Bits largest_lane(Many a) {
 #endif
 }
 
-// The same for n elements where they lie. The bits of a float, with all but the sign turned over if it is negative, are
-// an integer in the order of the floats: for 16-bit elements that takes no conversion and gives twice as many lanes. With
-// kMagnitude only the largest magnitude is looked for, and the range is from minus that on.
+// As range_of(), for n elements in place, which need no conversion: if all bits but the sign of the negative floats are inverted,
+// bit patterns compare as signed integers in the order of the floats. With 16-bit elements a vector has twice as many lanes as
+// one of floats. `infinity` has the bits of the dtype's infinity, which also tells bf16 from fp16. With kMagnitude, `high` is the
+// largest magnitude and `low` is -high.
 template <class Bits, bool kMagnitude>
 AA_ONCE Range range_of_bits(const void* x, int64_t n, int32_t infinity, Ahead ahead) {
   typedef Bits Many __attribute__((vector_size(4 * Vec::width)));
@@ -253,11 +268,12 @@ AA_ONCE Range range_of_bits(const void* x, int64_t n, int32_t infinity, Ahead ah
   Range range;
   range.high = value(most);
   range.low = kMagnitude ? -range.high : value(least);
-  // The integer of minus infinity is that of infinity with all bits turned over.
+  // The integer of minus infinity is ~infinity.
   range.finite = most < infinity && least > ~infinity;
   return range;
 }
-// The same for floats with both ends, by instructions for floats, of which two start in a cycle; for integers it is one.
+// As range_of_bits() without kMagnitude, for float32. It uses floating-point minima and maxima, of which two start per cycle;
+// for 32-bit integers it would be one.
 AA_ONCE inline Range range_of_floats(const float* x, int64_t n, Ahead ahead) {
   constexpr int64_t kVectors = 4, w = Vec::width;
   Vec low[kVectors], high[kVectors], odd[kVectors];
@@ -271,7 +287,7 @@ AA_ONCE inline Range range_of_floats(const float* x, int64_t n, Ahead ahead) {
       const Vec a = load(x + i + k * w);
       low[k] = min(a, low[k]);
       high[k] = max(a, high[k]);
-      // x * 0 is a NaN for an infinity and a NaN, and a sum keeps it.
+      // x * 0 is NaN for an infinity or a NaN, and a sum that is NaN remains so.
       odd[k] = multiply_add(a, zero, odd[k]);
     }
   }
@@ -286,6 +302,7 @@ AA_ONCE inline Range range_of_floats(const float* x, int64_t n, Ahead ahead) {
   }
   return range;
 }
+// The range of the elements [begin, end) of a dense F32, F16 or BF16 array; kMagnitude as for range_of_bits().
 template <bool kMagnitude>
 Range range_of_dense(const void* x, int32_t dtype, int64_t begin, int64_t end, Ahead ahead = {}) {
   const char* from = static_cast<const char*>(x) + begin * bytes_of(dtype);
@@ -296,27 +313,29 @@ Range range_of_dense(const void* x, int32_t dtype, int64_t begin, int64_t end, A
   return range_of_bits<int16_t, kMagnitude>(from, end - begin, dtype == AA_DTYPE_BF16 ? 0x7f80 : 0x7c00, ahead);
 }
 
-// Rounds up by chance: whether a random number in [0, 1), the upper 24 bits of the element's word, is below exact -
-// below, where `below` is `exact` rounded down.
+// Stochastic rounding: returns whether to round up, with the probability exact - below, where `below` is floor(exact). The
+// upper 24 bits of an element's random word are a number in [0, 1) that is compared with it.
 AA_INLINE Mask rounds_up(Vec exact, Vec below, const uint32_t* words) {
   Words word;
   __builtin_memcpy(&word, words, sizeof(word));
 #if AA_VECTOR_AVX512
-  // A mask instead of a shift, since shifts compete for the ports of additions and conversions.
+  // Masks the low bits off rather than shifting them out: shifts compete with additions and conversions for ports.
   const Vec unit = Vec(_mm512_cvtepu32_ps((__m512i)(word & 0xffffff00u))) * Vec(0x1p-32f);
 #else
   const Vec unit = to_floats(word >> 8) * Vec(0x1p-24f);
 #endif
   return less(unit, exact - below);
 }
-// Rounds down, or up if rounds_up().
+// Stochastic rounding to an integer.
 AA_INLINE Vec round_by_chance(Vec exact, const uint32_t* words) {
   const Vec below = floor(exact);
   return select(rounds_up(exact, below, words), below + Vec(1.0f), below);
 }
 
 // -- output --
-// Writes bytes one after another; when they go past the caches, in whole lines: others are put together in a buffer.
+// Writes bytes one after another, with ordinary stores or past the caches. Non-temporal stores are fast for whole cache lines
+// only, so past the caches a buffer collects bytes until they fill one. The first and the last line, which other threads may
+// share, are written with ordinary stores.
 class Writer {
  public:
   Writer(void* to, bool past_caches) : past_caches_(past_caches) { begin_at(to); }
@@ -324,12 +343,14 @@ class Writer {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
+  // Goes on writing at `to`.
   void move_to(void* to) {
     if (static_cast<uint8_t*>(to) == line_ + held_) return;
     flush();
     begin_at(to);
   }
 
+  // Copies `bytes` bytes to the output.
   AA_ONCE void put(const void* data, int64_t bytes) {
     const uint8_t* from = static_cast<const uint8_t*>(data);
     if (!past_caches_) {
@@ -350,8 +371,8 @@ class Writer {
     }
   }
 
-  // Returns where up to kMostTaken bytes and 64 behind them may be written, of which took() says how many are output; null if
-  // they must be put().
+  // Spares the copy of put(): returns a place in the buffer where the caller may write up to kMostTaken bytes, and 64 more that
+  // do not count; took() then says how many bytes are output. Null if the output must be put().
   static constexpr int64_t kMostTaken = 1024;
   uint8_t* room() { return past_caches_ ? buffer_ + held_ : nullptr; }
   void took(int64_t bytes) {
@@ -359,8 +380,8 @@ class Writer {
     drain();
   }
 
-  // Returns where the next `bytes` bytes belong, which the caller writes there past the caches, if they are whole lines; else
-  // null.
+  // Spares the buffer, too: if the next `bytes` bytes are whole cache lines of the output and go past the caches, returns where
+  // they belong. The caller must write all of them there, with non-temporal stores. Else null.
   uint8_t* lines(int64_t bytes) {
     if (!(AA_VECTOR_AVX512 || AA_VECTOR_AVX2) || !past_caches_ || held_ != 0 || bytes % kLine != 0) return nullptr;
     uint8_t* const to = line_;
@@ -368,7 +389,7 @@ class Writer {
     return to;
   }
 
-  // Makes everything visible to other threads.
+  // Writes what is left in the buffer and makes all output visible to other threads.
   AA_ONCE void flush() {
     if (!past_caches_) return;
     if (held_ > first_) __builtin_memcpy(line_ + first_, buffer_ + first_, static_cast<size_t>(held_ - first_));
@@ -384,18 +405,18 @@ class Writer {
     first_ = held_;
     line_ = static_cast<uint8_t*>(to) - held_;
   }
-  // Sizes are known where it matters: a call of memcpy() for each would take longer than the copy.
+  // As memcpy(), inline and of constant sizes: a call would take longer than copying these few bytes.
   static AA_INLINE void copy(uint8_t* to, const uint8_t* from, int64_t n) {
     for (; n >= 64; n -= 64, to += 64, from += 64) __builtin_memcpy(to, from, 64);
     for (; n >= 4; n -= 4, to += 4, from += 4) __builtin_memcpy(to, from, 4);
     for (; n > 0; --n) *to++ = *from++;
   }
-  // Writes the whole lines that are held.
+  // Writes the whole lines in the buffer and moves what follows them to its beginning.
   void drain() {
     if (held_ < kLine) return;
     const uint8_t* from = buffer_;
     if (first_ > 0) {
-      // The line's beginning is somebody else's.
+      // The bytes of this line before first_ are not this writer's to overwrite.
       __builtin_memcpy(line_ + first_, buffer_ + first_, static_cast<size_t>(kLine - first_));
       line_ += kLine, from += kLine, held_ -= kLine;
       first_ = 0;
@@ -411,24 +432,27 @@ class Writer {
   }
 
   bool past_caches_;
-  uint8_t* line_;  // what comes next goes to line_ + held_
-  // Bytes of the buffer, of which those before first_ are not this writer's. Not past the caches: all of them were written.
+  uint8_t* line_;  // the next byte belongs at line_ + held_
+  // Past the caches, line_ is the cache line where the buffer's first byte belongs, held_ is the number of bytes in the buffer,
+  // and those before first_ are not this writer's. Else line_ is where writing began, and held_ counts what has been written.
   int64_t held_;
   int64_t first_;
   alignas(64) uint8_t buffer_[kBuffer + kLine];
 };
 
 // -- groups --
-// Calls body(first, last) for shares of `groups` groups of `group_size` elements.
+// Calls body(first, last) on several threads so that it covers `groups` groups of `group_size` elements, at least 16,384 elements
+// for each thread.
 template <class Body>
 void for_groups(int64_t groups, int64_t group_size, const Body& body) {
   const int64_t grain = 16384 / group_size;
   parallel_for(groups, grain > 0 ? grain : 1, 1, body);
 }
 
-// Calls write(group, scale_of(range_of(group, ahead)), ahead) for the groups [first, last) of an array. The ranges of several
-// small groups are found one after the other, then their scales, so that the processor need not wait for the divisions of one
-// while nothing else can be done. `x` is null for elements that do not lie in an array. slow_write: as for Ahead.
+// For each of the groups [first, last), calls range_of(group, ahead), scale_of() with the range, and write(group, scale, ahead).
+// Small groups are taken in batches of groups_at_once(): first all ranges, then all scales, then all writes, so that the
+// latency of the divisions in scale_of() is hidden behind those of other groups. `x` is the array that is read, or null if the
+// elements do not come from one array, and `dtype` its dtype; both serve prefetching only. slow_write: as for Ahead.
 template <class Scale, class RangeOf, class ScaleOf, class Write>
 AA_INLINE void write_groups(const void* x, int32_t dtype, int64_t first, int64_t last, int64_t group_size,
                             bool slow_write, const RangeOf& range_of, const ScaleOf& scale_of, const Write& write) {
@@ -448,13 +472,12 @@ AA_INLINE void write_groups(const void* x, int32_t dtype, int64_t first, int64_t
   }
 }
 
-// Returns whether groups are so few and so large that their elements, not the groups, must be divided among the
-// threads.
+// Returns whether groups are so few and so large that each group, rather than the list of groups, is divided among the threads.
 inline bool has_wide_groups(int64_t groups, int64_t group_size) {
   return groups < 2 * threads() && group_size >= (1 << 17) && threads() > 1;
 }
 
-// The range of elements [begin, end), read by read(begin, n, buffer).
+// The range of the elements [begin, end), which read(begin, n, buffer) gives as read_block() does.
 template <class Read>
 AA_ONCE Range range_between(const Read& read, int64_t begin, int64_t end) {
   alignas(64) float buffer[kBlock];
@@ -466,7 +489,7 @@ AA_ONCE Range range_between(const Read& read, int64_t begin, int64_t end) {
   return range;
 }
 
-// The range of elements [begin, end) on all threads, each of which finds range(first, last) of its share.
+// The range of the elements [begin, end) on all threads (at most 256), each of which calls range_of_share(first, last).
 template <class RangeOf>
 Range range_of_wide_group(const RangeOf& range_of_share, int64_t begin, int64_t end) {
   constexpr int kParts = 256;

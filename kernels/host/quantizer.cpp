@@ -1,5 +1,9 @@
-// The functions behind ops::Quantizer: integers of 8 and 4 bits with a scale, or a scale and an offset, for each group of
-// elements. include/anyaccel/ops/quantizer.h defines the results, quantizer_calls.h the arguments.
+// The ops behind ops::Quantizer: integers of 8 and 4 bits with a scale, or a scale and an offset, for each group of elements.
+// include/anyaccel/ops/quantizer.h defines the results and DeepSpeed's hierarchical order, quantizer_calls.h the arguments.
+//
+// A Job walks over the groups of a Source in blocks of kBlock elements. For plain arrays it rounds from the array to bytes in
+// registers; sums of quantized chunks and error feedback go through a buffer of floats. Memory bounds it, or with stochastic
+// rounding the random numbers.
 #include "quant_blocks.h"
 #include "quantizer_calls.h"
 
@@ -56,21 +60,22 @@ Scale load_params(const float* params, int64_t group, bool asymmetric) {
   return s;
 }
 
-// The integer, as a float, that a vector of elements becomes; rounded to nearest by whoever turns it into an integer, or
-// by chance.
+// The elements in units of the scale, not rounded yet: the conversion to integers rounds to nearest, or round_by_chance()
+// rounds stochastically.
 template <bool kOffset = true>
 AA_INLINE Vec scaled(Vec x, const Scale& s) {
   return (kOffset ? x - Vec(s.offset) : x) * Vec(s.inverse);
 }
 AA_INLINE Vec limit(Vec integer, const Scale& s) { return min(max(integer, Vec(s.low)), Vec(s.high)); }
 
-// Integers are written here; past the caches only what Writer::lines() returned.
+// Where integers are written. past_caches: `data` comes from Writer::lines() and takes non-temporal stores.
 struct Target {
   int8_t* data;
   bool past_caches;
 };
 
-// Stores integer(i) for the vectors that begin at element i of n, a multiple of the width of a vector.
+// Stores integer(i), a vector of floats, as bytes for each vector i of n elements, a multiple of the width of a vector.
+// kSize: bytes of an element of the array that integer() reads, for prefetching.
 template <int64_t kSize, class Integer>
 AA_INLINE void store_all(Target out, int64_t n, Ahead ahead, const Integer& integer) {
   constexpr int64_t w = Vec::width;
@@ -90,8 +95,8 @@ AA_INLINE void store_all(Target out, int64_t n, Ahead ahead, const Integer& inte
 }
 
 #if AA_VECTOR_AVX2
-// The same, rounded by chance. Mask's ones are minus one, and bytes are limited 32 at a time: fewer instructions for as many
-// elements than with floats that are selected and limited.
+// As store_all(), with stochastic rounding of x. Rounding up subtracts the mask, whose lanes are -1, and 32 bytes are clamped at
+// once, which takes fewer instructions than selecting and clamping floats.
 template <bool kOffset, class T>
 AA_INLINE void store_by_chance(Target out, const T* x, int64_t n, const Scale& s, const uint32_t* words, Ahead ahead) {
   const auto integer = [&](int64_t i) {
@@ -123,29 +128,31 @@ AA_INLINE void store_by_chance(Target out, const T* x, int64_t n, const Scale& s
 }
 #endif
 
-// Quantizes elements where they lie. n is a multiple of the width of a vector. `words` is null for rounding to nearest.
+// Quantizes n elements of an array, a multiple of the width of a vector, to bytes. `words` are the random words of the elements,
+// or null for rounding to nearest.
 template <class T>
 AA_ONCE void quantize_block(const T* x, int64_t n, const Scale& shared, const uint32_t* words, Ahead ahead,
                             Target out) {
   constexpr int64_t kSize = sizeof(T);
-  const Scale s = shared;  // in registers, which no store can change
+  const Scale s = shared;  // a copy stays in registers: no store can alias it
   const bool symmetric = s.low == -s.high;
   if (words && symmetric) {
     store_by_chance<false>(out, x, n, s, words, ahead);
   } else if (words) {
     store_by_chance<true>(out, x, n, s, words, ahead);
   } else if (symmetric) {
-    // The scale is the largest magnitude over `high`, so that nothing is rounded beyond the limits.
+    // The scale is the largest magnitude divided by `high`, so nothing is rounded beyond the limits.
     store_all<kSize>(out, n, ahead, [&](int64_t i) { return scaled<false>(load(x + i), s); });
   } else if (s.low == -128.0f) {
-    // What is stored is limited to these numbers.
+    // store_integers() saturates at the limits of 8 bits anyway.
     store_all<kSize>(out, n, ahead, [&](int64_t i) { return scaled(load(x + i), s); });
   } else {
-    // The limits are integers, so limiting before rounding gives the same as after it.
+    // The limits are integers, so clamping before rounding gives the same as clamping after it.
     store_all<kSize>(out, n, ahead, [&](int64_t i) { return limit(scaled(load(x + i), s), s); });
   }
 }
 
+// Quantizes and dequantizes n elements, a multiple of the width of a vector.
 AA_ONCE void fake_block(const float* x, int64_t n, const Scale& s, const uint32_t* words, float* out) {
   for (int64_t i = 0; i < n; i += Vec::width) {
     const Vec exact = scaled(load(x + i), s);
@@ -155,7 +162,7 @@ AA_ONCE void fake_block(const float* x, int64_t n, const Scale& s, const uint32_
 }
 
 #if AA_VECTOR_AVX2
-// To lines past the caches, n a multiple of 16.
+// As dequantize_block(), with non-temporal stores to what Writer::lines() returned; n is a multiple of 16.
 AA_ONCE void dequantize_past_caches(const int8_t* values, int64_t n, const Scale& s, float* out) {
   const Vec scale(s.scale), offset(s.offset);
   for (int64_t i = 0; i < n; i += 2 * Vec::width) {
@@ -165,18 +172,19 @@ AA_ONCE void dequantize_past_caches(const int8_t* values, int64_t n, const Scale
 }
 #endif
 
+// Numbers from integers, n a multiple of the width of a vector.
 AA_ONCE void dequantize_block(const int8_t* values, int64_t n, const Scale& s, float* out) {
   for (int64_t i = 0; i < n; i += Vec::width) {
     store(out + i, load(values + i) * Vec(s.scale) + Vec(s.offset));
   }
 }
 
-// Two values a byte, the first in the upper half. past_caches: `out` is what Writer::lines() returned.
+// Packs n values, an even number, two to a byte, the first in the upper half. past_caches: `out` comes from Writer::lines().
 AA_ONCE void pack(const int8_t* values, int64_t n, uint8_t* out, bool past_caches) {
   int64_t i = 0;
   static_cast<void>(past_caches);
 #if AA_VECTOR_AVX512
-  // Pairs in words of 16 bits: the first value in the lower byte.
+  // A lane of 16 bits has a pair of values, the first in its lower byte; the packed byte ends up in that byte's place.
   const auto bytes = [&](int64_t at) {
     const __m512i pairs = _mm512_loadu_si512(values + at);
     return _mm512_ternarylogic_epi32(_mm512_slli_epi16(pairs, 4), _mm512_srli_epi16(pairs, 8), _mm512_set1_epi16(0xf0),
@@ -192,7 +200,7 @@ AA_ONCE void pack(const int8_t* values, int64_t n, uint8_t* out, bool past_cache
     }
   }
 #elif AA_VECTOR_AVX2
-  // Pairs in halves of words: the first value in the lower byte.
+  // A lane of 16 bits has a pair of values, the first in its lower byte; the packed byte ends up in that byte's place.
   const __m256i four_bits = _mm256_set1_epi16(0xf);
   const auto bytes = [&](int64_t at) {
     const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(values + at));
@@ -201,7 +209,7 @@ AA_ONCE void pack(const int8_t* values, int64_t n, uint8_t* out, bool past_cache
     return _mm256_or_si256(_mm256_and_si256(first, _mm256_set1_epi16(0xf0)), second);
   };
   for (; i + 32 <= n / 2; i += 32) {
-    // Eight bytes of each vector in turns.
+    // packus takes eight bytes of each vector in turns, which the permutation sorts.
     const __m256i both = _mm256_permute4x64_epi64(_mm256_packus_epi16(bytes(2 * i), bytes(2 * i + 32)), 0xd8);
     __m256i* const to = reinterpret_cast<__m256i*>(out + i);
     if (past_caches) {
@@ -215,14 +223,15 @@ AA_ONCE void pack(const int8_t* values, int64_t n, uint8_t* out, bool past_cache
     out[i] = static_cast<uint8_t>(static_cast<uint8_t>(values[2 * i]) << 4 | (values[2 * i + 1] & 0xf));
   }
 }
+// The reverse of pack(): n values, an even number.
 AA_ONCE void unpack(const uint8_t* bytes, int64_t n, int8_t* out) {
   int64_t i = 0;
 #if AA_VECTOR_AVX2
-  // Values of four bits with a sign, beside zeros above, become those of eight.
+  // Sign-extends values of four bits, which have zeros above them, to eight.
   const __m256i four_bits = _mm256_set1_epi8(0xf), sign = _mm256_set1_epi8(8);
   const auto extended = [&](__m256i x) { return _mm256_sub_epi8(_mm256_xor_si256(x, sign), sign); };
   for (; i + 32 <= n / 2; i += 32) {
-    // In the order in which the instructions below give whole vectors.
+    // unpacklo and unpackhi work within halves of 128 bits; after this permutation each of them gives consecutive values.
     const __m256i from =
         _mm256_permute4x64_epi64(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(bytes + i)), 0xd8);
     const __m256i first = extended(_mm256_and_si256(_mm256_srli_epi16(from, 4), four_bits));
@@ -237,7 +246,7 @@ AA_ONCE void unpack(const uint8_t* bytes, int64_t n, int8_t* out) {
   }
 }
 
-// The n values from element `begin` on, one a byte, readable up to padded(n).
+// Returns the n values from element `begin` on, one to a byte, in the array or in `buffer`; up to padded(n) may be read.
 AA_ONCE const int8_t* read_values(const void* values, int32_t bits, int64_t begin, int64_t n, int8_t* buffer) {
   if (bits == 8) {
     const int8_t* from = static_cast<const int8_t*>(values) + begin;
@@ -257,6 +266,7 @@ AA_ONCE const int8_t* read_values(const void* values, int32_t bits, int64_t begi
   return buffer;
 }
 
+// Error feedback: an array of what earlier calls lost by quantization, which is added to the elements before they are quantized.
 struct Error {
   void* data = nullptr;  // null: none
   int32_t dtype = 0;
@@ -283,14 +293,14 @@ struct Error {
   }
 };
 
-// Elements as floats: of an array, or sums of quantized chunks; plus their error feedback.
+// Where the elements come from: an array, or the sums of quantized chunks; plus error feedback if there is any.
 struct Source {
   const void* x = nullptr;
   int32_t dtype = 0;
   const aa_quantized_reduction_args* reduction = nullptr;  // instead of x
   Error error;
 
-  // Returns whether the elements are those of an array, without any error feedback.
+  // Returns whether the elements are those of an array as they are, without error feedback.
   bool lies_dense() const { return !reduction && !error.data; }
 
   // As read_block().
@@ -306,7 +316,7 @@ struct Source {
     return buffer;
   }
 
-  // Sums the chunks in their order.
+  // Adds up the dequantized chunks, in their order.
   AA_ONCE static void sum_chunks(const aa_quantized_reduction_args& a, int64_t begin, int64_t n, float* out) {
     alignas(64) int8_t buffer[kBlock];
     const int64_t in_groups = a.count / a.in_group_size;
@@ -346,7 +356,7 @@ struct Order {
   }
 };
 
-// Quantizes the groups of `source`.
+// Quantizes the groups of `source` to `values` and `params`, in the order that `order` gives.
 struct Job {
   Source source;
   Order order;
@@ -448,7 +458,7 @@ AA_OP void quantizer_quantize(const aa_quantize_args* a) {
   job.run();
 }
 
-// x becomes what its quantized form stands for; values and params are not used.
+// Quantizes and dequantizes x in place; values and params are not used.
 AA_OP void quantizer_fake(const aa_quantize_args* a) {
   const FlushDenormals flush;
   const Random random{a->seed, a->offset, a->stochastic != 0};

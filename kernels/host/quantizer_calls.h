@@ -1,4 +1,5 @@
-// Arguments of the functions of quantizer.cpp. Every array is dense and accessible to the host.
+// Arguments of the ops of quantizer.cpp, which src/ops/host/quantizer.cpp fills in. Every array is dense and accessible to the
+// host. include/anyaccel/ops/quantizer.h defines the results.
 #pragma once
 
 #include <stdint.h>
@@ -7,17 +8,17 @@
 struct aa_quantize_args {
   const void* x;       // [groups, group_size]
   int32_t dtype;       // of x: aa_dtype
-  int32_t bits;        // 8, or 4 (group_size even); "fake": 2 to 16
-  int32_t asymmetric;  // params are pairs scale, offset; else scale only
-  int32_t stochastic;  // round with seed and offset
+  int32_t bits;        // 8, or 4 (group_size even); quantizer_fake: 2 to 16
+  int32_t asymmetric;  // params are pairs of scale and offset; else scales only
+  int32_t stochastic;  // rounding is stochastic, with seed and offset; else to nearest even
   int64_t groups;
   int64_t group_size;
   uint64_t seed;
   uint64_t offset;  // in Philox counters
-  void* values;     // 8 bits: int8; 4 bits: two a byte
+  void* values;     // 8 bits: int8; 4 bits: two to a byte, the first in its upper half
   float* params;
-  int64_t nodes;    // order of the groups in values and params; 1, 1, 1: as in x
-  int64_t devices;  // a node
+  int64_t nodes;    // with devices and pipeline, the order of the groups in values and params; 1, 1, 1: as in x
+  int64_t devices;  // per node
   int64_t pipeline;
   void* error;  // error feedback in the order of x; null: none
   int32_t error_dtype;
@@ -36,7 +37,7 @@ struct aa_dequantize_args {
   int32_t dtype;  // of out
 };
 
-// Sum of `chunks` quantized arrays of `count` elements, quantized again.
+// The sum of `chunks` quantized arrays of `count` elements each, quantized again.
 struct aa_quantized_reduction_args {
   const void* values;  // chunk after chunk
   const float* params;

@@ -1,24 +1,29 @@
-// The random words of an op's elements: Philox 4x32-10 as anyaccel/philox.h defines it, several counters at once.
+// Random words for stochastic rounding, one for each element of an op: Philox 4x32-10 as anyaccel/philox.h defines it, with a
+// counter in each 64-bit lane of several vectors. The quantizers call draw() for each block of elements; element i of a call
+// takes word i % 4 of counter offset + i / 4. This bounds stochastic rounding, more than memory does.
 #pragma once
 
 #include "vector.h"
 
 namespace anyaccel::op::quant {
 
-// Elements that are worked on at once: their buffers stay in the first-level cache. A multiple of every vector width.
+// The quantizers work on this many elements at once, so that their buffers stay in the first-level cache. A multiple of every
+// vector width.
 inline constexpr int64_t kBlock = 512;
 
 // The constants of Philox; anyaccel/philox.h, which is slower to compile, has the same.
 inline constexpr uint32_t kMultiplier0 = 0xD2511F53u, kMultiplier1 = 0xCD9E8D57u;
 inline constexpr uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;
 
-// Counters in vectors of 64-bit lanes whose upper halves do not count: products read the lower halves of their factors only.
-// lane_counters() are the counters that the lanes hold, from the first on, and store_words() stores the words of all of them in
-// the order of the counters; a lane of `low` holds the first two words of its counter, one of `high` the last two.
+// A vector has one counter in each 64-bit lane. The upper halves of the lanes may hold anything, because pmuludq reads only the
+// lower halves of its factors. lane_counters() gives the counter of each lane less that of the first one. store_words() stores
+// the four words of each counter, in the order of the counters: `low` holds the first two words of a counter in its lane, `high`
+// the last two.
 #if AA_VECTOR_AVX512
 typedef uint64_t Lanes __attribute__((vector_size(64)));
 AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (Lanes)_mm512_mul_epu32((__m512i)a, (__m512i)b); }
-// Each lane with its halves in each other's place. Shifts alone would keep one port of the processor busy.
+// Swaps the halves of each lane. philox() moves one high half of a product with this and the other with a shift, because
+// shuffles and shifts use different ports.
 AA_INLINE Lanes swap_halves(Lanes a) { return (Lanes)_mm512_shuffle_epi32((__m512i)a, _MM_PERM_CDAB); }
 AA_INLINE Lanes lane_counters() { return Lanes{0, 1, 2, 3, 4, 5, 6, 7}; }
 AA_INLINE void store_words(uint32_t* to, Lanes low, Lanes high) {
@@ -31,7 +36,8 @@ AA_INLINE void store_words(uint32_t* to, Lanes low, Lanes high) {
 typedef uint64_t Lanes __attribute__((vector_size(32)));
 AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (Lanes)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
 AA_INLINE Lanes swap_halves(Lanes a) { return (Lanes)_mm256_shuffle_epi32((__m256i)a, _MM_SHUFFLE(2, 3, 0, 1)); }
-// The second and the third counter change places, so that unpacking gives the words of neighbours.
+// The second and the third counter change places because vpunpck works within halves of 128 bits: this way it gives words in
+// the order of the counters, without a permutation across the halves.
 AA_INLINE Lanes lane_counters() { return Lanes{0, 2, 1, 3}; }
 AA_INLINE void store_words(uint32_t* to, Lanes low, Lanes high) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), _mm256_unpacklo_epi64((__m256i)low, (__m256i)high));
@@ -57,11 +63,12 @@ AA_INLINE void store_words(uint32_t* to, Lanes low, Lanes high) {
 }
 #endif
 
-// The keys of the rounds in all lanes, the upper halves zero, for counters whose upper 32 bits are `upper`.
+// The keys of all rounds, broadcast to all lanes with the upper halves zero, for counters whose upper 32 bits are `upper`.
 //
-// The third and fourth word of a counter are zero, and the second one is `upper`: after the first round the first word is the
-// same for all of them and the second is zero, after the second round the fourth word is the same. What follows from these is
-// part of the keys.
+// Most of the first two rounds is the same for all these counters: the second word of a counter is `upper`, the third and the
+// fourth are zero. So after the first round the first word is the same for all counters and the second is zero; after the
+// second round the fourth word is the same. The terms that follow from these words are XORed into the keys, and philox()
+// leaves their computation out.
 struct PhiloxKeys {
   static constexpr int kRounds = 10;
   Lanes of_c0[kRounds], of_c2[kRounds];
@@ -78,9 +85,10 @@ struct PhiloxKeys {
   }
 };
 
+// The random numbers of one call of an op.
 struct Random {
-  bool used;
-  uint64_t seed, offset;  // the offset counts counters
+  bool used;              // false: rounding is to nearest
+  uint64_t seed, offset;  // offset: the counter of the call's first element
   PhiloxKeys keys;        // those of the first element
 
   Random() : Random(0, 0, false) {}
@@ -88,15 +96,16 @@ struct Random {
       : used(is_used), seed(seed_), offset(offset_), keys(seed, static_cast<uint32_t>(offset >> 32)) {}
 };
 
-inline constexpr int64_t kCounters = 32;  // made at once
+inline constexpr int64_t kCounters = 32;  // counters for which one call of philox() computes words
 
-// Room for the words of kBlock elements that begin anywhere in a counter, in two parts if the upper halves of counters change.
+// Room for the words that draw_words() computes. The first of kBlock elements may take any word of its counter, and philox()
+// writes the words of kCounters counters, twice where the upper halves of the counters change in between.
 inline constexpr int64_t kWords = kBlock + 4 + 8 * kCounters;
 
-// The words of kCounters counters from `first` on, four each, right as long as the upper 32 bits of a counter are those of
-// the keys.
+// Writes the four words of each of kCounters counters, from `first` on. The words of a counter whose upper 32 bits are not those
+// of the keys are wrong.
 AA_ONCE inline void philox(const PhiloxKeys& keys, uint64_t first, uint32_t* words) {
-  // A vector waits for its products while others are multiplied; the registers of AVX-512 hold four.
+  // Several vectors are interleaved to hide the latency of the multiplications. AVX-512 has registers for four of them.
   constexpr int kLanes = sizeof(Lanes) / 8, kVectors = kLanes == 8 ? 4 : 2;
   const Lanes multiplier0 = Lanes{} + uint64_t{kMultiplier0}, multiplier1 = Lanes{} + uint64_t{kMultiplier1};
   for (int64_t begin = 0; begin < kCounters; begin += kVectors * kLanes) {
@@ -116,7 +125,7 @@ AA_ONCE inline void philox(const PhiloxKeys& keys, uint64_t first, uint32_t* wor
       for (int v = 0; v < kVectors; ++v) {
         const Lanes product0 = multiply_low_halves(c0[v], multiplier0);
         const Lanes product1 = multiply_low_halves(c2[v], multiplier1);
-        // What does not wait for the products comes together first.
+        // The parentheses keep what does not depend on the products off the critical path.
         c0[v] = (product1 >> 32) ^ (c1[v] ^ keys.of_c0[round]);
         c1[v] = product1;
         c2[v] = swap_halves(product0) ^ (c3[v] ^ keys.of_c2[round]);
@@ -135,8 +144,8 @@ AA_ONCE inline void philox(const PhiloxKeys& keys, uint64_t first, uint32_t* wor
   }
 }
 
-// Words for the elements [begin, begin + n) of a call, n <= kBlock. words[] has room for kWords; returns where the first
-// element's is.
+// Computes the words of the elements [begin, begin + n) of a call, n <= kBlock, in words[], which has room for kWords. Returns
+// the address of the first element's word. Vectors may read the words behind the last element's.
 AA_ONCE inline const uint32_t* draw_words(const Random& random, int64_t begin, int64_t n, uint32_t* words) {
   const int64_t skip = begin % 4;
   const uint64_t first = random.offset + static_cast<uint64_t>(begin / 4);
@@ -148,12 +157,13 @@ AA_ONCE inline const uint32_t* draw_words(const Random& random, int64_t begin, i
     }
     philox(PhiloxKeys(random.seed, static_cast<uint32_t>(at >> 32)), at, words + i);
     if (at >> 32 == last >> 32) continue;
+    // The upper halves change at `border`: the words from there on are computed again.
     const uint64_t border = last >> 32 << 32;
     philox(PhiloxKeys(random.seed, static_cast<uint32_t>(last >> 32)), border, words + i + 4 * (border - at));
   }
   return words + skip;
 }
-// The same, or null when there is nothing to draw.
+// As draw_words(), or null if rounding is to nearest.
 AA_INLINE const uint32_t* draw(const Random& random, int64_t begin, int64_t n, uint32_t* words) {
   return random.used ? draw_words(random, begin, n, words) : nullptr;
 }

@@ -1,4 +1,4 @@
-// The kernels behind ops::EvoformerAttn for the host's processor.
+// The kernels of kernels/portable behind ops::EvoformerAttn, compiled for the host's processor.
 #include "portable_language.h"
 
 #include "../portable/dense.cl"

@@ -1,4 +1,5 @@
-// What fp_codes.h asks for, with vectors of any width: there are no loops besides those of fp_quantizer.cpp.
+// What fp_codes.h asks for, for instruction sets below AVX2: joining and splitting codes with vectors of any width. It has no
+// loops, so those of fp_quantizer.cpp do all elements.
 #pragma once
 
 #include "fp_codes.h"
@@ -14,7 +15,8 @@ AA_INLINE int64_t encode_in_pairs(const Encoder&, const bf16*, int64_t, Vec, Ahe
 AA_INLINE Words join(const void* codes, uint32_t mask, int shift) {
   Words words;
   __builtin_memcpy(&words, codes, sizeof(words));
-  // Fields of 16 bits first, of 8 bits then: each moves down to the one before it.
+  // First the codes of 6 bits in each half of the word move together, then the two halves: each moves down behind the code, or
+  // pair of codes, below it.
   if (shift == 2) words = (words & 0x003f003fu) | (words >> 2 & 0x0fc00fc0u);
   return (words & mask) | (words >> 4 & ~mask & 0xffffffu);
 }

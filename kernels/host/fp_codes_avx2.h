@@ -1,6 +1,8 @@
-// Loops of the quantizer for small floats with AVX2: see fp_codes.h for what it defines.
+// Loops of the quantizer for small floats with AVX2; fp_codes.h says what each name does.
 //
-// Codes of 8, 6 and 12 bits go straight from bf16 to their bytes and, by the instruction for fp16, back.
+// bf16 elements become packed codes of 8, 6 or 12 bits in registers. The reverse treats codes as fp16 numbers with another bias
+// and converts them with vcvtph2ps (HalfNumbers). Other formats and dtypes take the loops of fp_quantizer.cpp. Arithmetic
+// bounds these loops.
 #pragma once
 
 #include "fp_codes.h"
@@ -8,8 +10,8 @@
 namespace anyaccel::op::quant {
 namespace {
 
-// Codes without signs of 16 elements in their order, in halves of words: elements in the upper halves of words are floats where
-// they lie, the others are moved there.
+// The codes, without signs, of 16 consecutive bf16 elements, one in each 16-bit lane. An element in the upper half of a 32-bit
+// lane is a float already when the lower half is cleared; one in the lower half is shifted up.
 AA_INLINE __m256i magnitudes(const Encoder& encoder, __m256i x, Vec inverse) {
   const __m256i all = _mm256_and_si256(x, _mm256_set1_epi32(0x7fff7fff));
   const __m256i upper = _mm256_blend_epi16(_mm256_setzero_si256(), all, 0xaa);
@@ -17,17 +19,17 @@ AA_INLINE __m256i magnitudes(const Encoder& encoder, __m256i x, Vec inverse) {
   const __m256i high = (__m256i)encoder.nearest(_mm256_castsi256_ps(upper), inverse);
   return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa);
 }
-// Codes of up to 8 bits of 32 elements.
+// The codes, of up to 8 bits, of 32 elements, one in each byte.
 AA_INLINE __m256i bytes(const Encoder& encoder, const bf16* x, Vec inverse) {
   const __m256i first = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
   const __m256i second = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x + 16));
   const __m256i codes = _mm256_packus_epi16(magnitudes(encoder, first, inverse), magnitudes(encoder, second, inverse));
   const __m256i signs = _mm256_srl_epi16(_mm256_packs_epi16(first, second), _mm_cvtsi32_si128(8 - encoder.bits));
   const __m256i sign = _mm256_set1_epi8(static_cast<char>(1u << (encoder.bits - 1)));
-  // Both instructions that pack take eight elements of each vector in turns.
+  // packus and packs both take eight elements of each vector in turns, which the permutation sorts.
   return _mm256_permute4x64_epi64(_mm256_or_si256(codes, _mm256_and_si256(signs, sign)), 0xd8);
 }
-// Codes of 16 elements in halves of words.
+// The codes of 16 elements, one in each 16-bit lane.
 AA_INLINE __m256i halves(const Encoder& encoder, const bf16* x, Vec inverse) {
   const __m256i from = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
   const __m256i signs = _mm256_srl_epi16(from, _mm_cvtsi32_si128(16 - encoder.bits));
@@ -35,7 +37,7 @@ AA_INLINE __m256i halves(const Encoder& encoder, const bf16* x, Vec inverse) {
   return _mm256_or_si256(magnitudes(encoder, from, inverse), _mm256_and_si256(signs, sign));
 }
 
-// DirectEncoder has the blocks of the lengths that matter.
+// Encodes nothing: DirectEncoder takes the blocks whose speed matters.
 template <class Code>
 AA_INLINE int64_t encode_in_pairs(const Encoder&, const bf16*, int64_t, Vec, Ahead, Code*) {
   return 0;
@@ -90,10 +92,10 @@ class DirectEncoder {
  private:
   static bool has_loop(int bits) { return bits == 8 || bits == 6 || bits == 12; }
 
-  // n is a multiple of 64; 16 bytes behind the codes are written as well.
+  // Encodes and packs n elements, a multiple of 64. With 6 and 12 bits, 4 bytes behind the codes are overwritten as well.
   AA_ONCE static void encode_whole(const Encoder& shared, const bf16* x, int64_t n, float inverse_scale, Ahead ahead,
                                    uint8_t* out) {
-    const Encoder encoder = shared;  // in registers, which no store can change
+    const Encoder encoder = shared;  // a copy stays in registers: no store can alias it
     const Vec inverse(inverse_scale);
     if (encoder.bits == 12) {
       for (int64_t i = 0; i < n; i += 16, out += 24) {
@@ -117,8 +119,9 @@ class DirectEncoder {
   bool is_used_;
 };
 
-// Numbers in bf16 from codes of 8, 6 and 12 bits as they are stored. A code is a number of fp16 whose exponent has another
-// bias, and an instruction knows those, subnormal ones too.
+// Turns packed codes of 8, 6 or 12 bits into bf16. A code moved to the upper bits of 16, with its exponent field moved down
+// to the width of fp16's, is an fp16 number with another bias. So vcvtph2ps converts it, subnormal numbers included, and one
+// factor corrects the bias and applies the group's scale.
 class HalfNumbers {
  public:
   explicit HalfNumbers(const aa_fp_format& f)
@@ -130,13 +133,13 @@ class HalfNumbers {
 
   static bool can_be_used(const aa_fp_format& f) { return f.bits == 8 || f.bits == 6 || f.bits == 12; }
 
-  // Returns false if the numbers of this group must be found otherwise.
+  // Returns false if the factor is not finite, so that this group must be decoded in another way.
   bool set_scale(float scale) {
     factor_ = scale * unbias_;
     return factor_ - factor_ == 0.0f;
   }
 
-  // Returns whether all of n codes, a multiple of 32, stand for finite numbers.
+  // Returns whether all of n codes, a multiple of 32, stand for finite numbers; infinity and NaN would need their own handling.
   AA_ONCE bool are_finite(const uint8_t* codes, int64_t n) const {
     if (bits_ != 8 || first_special_ > 0x7f) return true;
     __m256i largest = _mm256_setzero_si256();
@@ -148,14 +151,15 @@ class HalfNumbers {
     return _mm256_testz_si256(special, special) != 0;
   }
 
-  // n is a multiple of 32; up to four bytes behind the codes are read, where a row has its scale. `out` lies on whole vectors and
-  // is written past the caches if kStreams.
+  // Decodes n codes, a multiple of 32. May read four bytes behind the codes, where a row has its scale. `out` is aligned to 32
+  // bytes. kStreams: with non-temporal stores.
   template <bool kStreams>
   AA_ONCE void decode_block(const uint8_t* codes, int64_t n, uint16_t* out) const {
     const __m256 factor = _mm256_set1_ps(factor_);
     const __m256i mask = _mm256_set1_epi16(mask_);
     const __m128i shift = _mm_cvtsi32_si128(shift_);
-    // Codes in the upper bits of halves of words become fp16.
+    // Makes fp16 of codes that lie in the upper bits of 16-bit lanes: the arithmetic shift makes room for the wider exponent, and
+    // the mask clears what it copies of the sign, and bits of neighbouring codes.
     const auto fp16_of = [&](__m256i upper) { return _mm256_and_si256(_mm256_sra_epi16(upper, shift), mask); };
     const auto write = [&](int64_t i, __m256i numbers) {
       if constexpr (kStreams) {
@@ -173,11 +177,12 @@ class HalfNumbers {
     if (bits_ == 8) {
       for (int64_t i = 0; i < n; i += 32) {
         const __m256i pairs = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(codes + i));
-        // The lower one of two codes is masked out.
+        // Each 16-bit lane has two codes: the shift moves the lower one up, and in the other vector the mask clears it.
         write_pairs(i, _mm256_slli_epi16(pairs, 8), pairs);
       }
     } else if (bits_ == 6) {
-      // Of four codes in 24 bits the first two from bit 0 on, the others from bit 8 on: a product moves each to the upper bits.
+      // load_overlapping() gives two 16-bit lanes for four codes: codes 0 and 1 begin at bits 0 and 6 of the first, codes 2 and
+      // 3 at bits 4 and 10 of the second. Multiplying by a power of two for each lane moves a code to the upper bits.
       const __m256i even = _mm256_set1_epi32(1 << 6 << 16 | 1 << 10), odd = _mm256_set1_epi32(1 << 16 | 1 << 4);
       for (int64_t i = 0; i < n; i += 32, codes += 24) {
         const __m256i fours = load_overlapping(codes);
@@ -195,16 +200,17 @@ class HalfNumbers {
   }
 
  private:
-  // Products in bf16, in the upper halves of words.
+  // Converts fp16 to float, multiplies, and rounds to bf16 in the upper halves of 32-bit lanes.
   static AA_INLINE __m256i rounded(__m128i halves, __m256 factor) {
     const __m256i bits = _mm256_castps_si256(_mm256_mul_ps(_mm256_cvtph_ps(halves), factor));
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
   }
+  // Interleaves two results of rounded().
   static AA_INLINE __m256i in_turns(__m256i even, __m256i odd) {
     return _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa);
   }
-  // Eight times 24 bits: the lower 16 of them, then the upper 16.
+  // Loads eight fields of 24 bits, each into two 16-bit lanes: its lower 16 bits, then its upper 16. Reads 28 bytes.
   static AA_INLINE __m256i load_overlapping(const uint8_t* from) {
     const __m128i halves = _mm_setr_epi8(0, 1, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8, 9, 10, 10, 11);
     const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));

@@ -1,7 +1,8 @@
-// Loops of the quantizer for small floats with AVX-512: see fp_codes.h for what it defines.
+// Loops of the quantizer for small floats with AVX-512; fp_codes.h says what each name does.
 //
-// Formats of 8 bits are encoded and decoded by tables of a group, and those of 6 and 12 bits are encoded straight into their
-// bytes.
+// With AVX512-VBMI, 8-bit codes of bf16 come from a table of all 128 mantissas that is computed for each group
+// (MantissaCodes), and codes of 6 and 12 bits are packed in registers (DenseCodes). Numbers of formats of up to 8 bits are
+// looked up in a table for the group as well (Table). The two ports for 512-bit vectors bound these loops.
 #pragma once
 
 #include "fp_codes.h"
@@ -9,11 +10,13 @@
 namespace anyaccel::op::quant {
 namespace {
 
+// The bits of `yes` where `mask`, broadcast to all words, has ones, else those of `no`.
 AA_INLINE __m512i bit_select(uint32_t mask, __m512i yes, __m512i no) {
   return _mm512_ternarylogic_epi32(yes, no, _mm512_set1_epi32(static_cast<int>(mask)), 0xe4);
 }
 
-// Elements in pairs: those in the upper halves of words are floats where they lie, the others are moved there.
+// The results for 32 bf16 elements, in words: those for elements at even places (low) and at odd places (high). An element in the
+// upper half of a word is a float already when the lower half is cleared; one in the lower half is shifted up.
 struct Pairs {
   __m512i low, high;
 };
@@ -24,11 +27,11 @@ AA_INLINE Pairs nearest_pairs(const Nearest& rounding, __m512i x, Vec inverse) {
   return {(__m512i)rounding.nearest(_mm512_castsi512_ps(_mm512_slli_epi32(magnitudes, 16)), inverse),
           (__m512i)rounding.nearest(_mm512_castsi512_ps(high), inverse)};
 }
-// The same as Encoder::nearest() for formats of at most 15 exponents: what is added has the code's exponent in place of the
-// first one as well, and is looked up.
+// As Encoder::nearest(), for formats of at most 15 exponents. The number that is added to round comes from a table by exponent,
+// and includes the exponent of the code, so that nothing has to be added after rounding.
 struct ExponentSums {
-  __m512i by_exponent;  // in place e % 16, for the exponent field e
-  __m512 first;         // the least normal number
+  __m512i by_exponent;  // lane e % 16 is for the exponent field e
+  __m512 first;         // the smallest normal number
 
   explicit ExponentSums(const Encoder& encoder)
       : by_exponent(), first(_mm512_castsi512_ps((__m512i)encoder.first_exponent)) {
@@ -47,25 +50,26 @@ struct ExponentSums {
   }
 };
 
-// 64 elements to bytes: in each 128 bits eight elements of the first half, then eight of the second.
+// Encodes 64 elements to bytes. Each 128-bit lane has eight codes of the first 32 elements, then eight of the others.
 template <class Nearest>
 AA_INLINE __m512i mixed_bytes(const Nearest& rounding, int bits, const bf16* x, Vec inverse) {
   const __m512i first = _mm512_loadu_si512(x), second = _mm512_loadu_si512(x + 32);
   const Pairs a = nearest_pairs(rounding, first, inverse), b = nearest_pairs(rounding, second, inverse);
   const __m512i two = bit_select(0xffu, a.low, _mm512_slli_epi32(a.high, 8));
   const __m512i above = bit_select(0xff0000u, _mm512_slli_epi32(b.low, 16), _mm512_slli_epi32(b.high, 24));
-  // In each 128 bits eight elements of the first vector, then eight of the second: the order of the packed signs.
+  // Puts the codes in that order, which is the order in which packs leaves the signs.
   const __m128i order = _mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
   const __m512i codes = _mm512_shuffle_epi8(bit_select(0xffffu, two, above), _mm512_broadcast_i32x4(order));
   const __m512i signs = _mm512_srl_epi16(_mm512_packs_epi16(first, second), _mm_cvtsi32_si128(8 - bits));
   return bit_select(0x01010101u << (bits - 1), signs, codes);
 }
 
+// Encodes 64 elements to bytes, in their order.
 AA_INLINE void encode_bytes(const Encoder& encoder, const bf16* x, Vec inverse, uint8_t* out) {
   const __m512i codes = mixed_bytes(encoder, encoder.bits, x, inverse);
   _mm512_storeu_si512(out, _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), codes));
 }
-// 32 elements to halves of words.
+// Encodes 32 elements to 16-bit integers, in their order.
 AA_INLINE void encode_halves(const Encoder& encoder, const bf16* x, Vec inverse, uint16_t* out) {
   const __m512i from = _mm512_loadu_si512(x);
   const Pairs pairs = nearest_pairs(encoder, from, inverse);
@@ -115,8 +119,8 @@ AA_INLINE Words load_24(const uint8_t* from) {
       spread, _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1)));
 }
 
-// 1 + m / 128 for the mantissas m, those of each half as a matrix of 16 rows of four that is stored by columns: a column's codes
-// are a byte each of the words that hold a row.
+// 1 + m / 128 for the mantissas m of bf16, in the order in which MantissaCodes packs their codes: each half of them is four
+// vectors, and vector k has the mantissas k, k + 4, k + 8 and so on, whose codes become byte k of the words.
 struct Mantissas {
   alignas(64) float inner[128];
   constexpr Mantissas() : inner() {
@@ -125,13 +129,13 @@ struct Mantissas {
 };
 inline constexpr Mantissas kMantissas;
 
-// Codes of 8 bits for elements of bf16, by a table. Elements whose exponents differ have codes that differ by as many steps
-// of the exponent, so that the codes for the mantissas under one exponent are those under all, as long as the codes are
-// of normal numbers. 64 elements with a smaller one, other than zero, are encoded as elsewhere.
+// Encodes bf16 to 8-bit codes by a table of a group. Two elements with the same mantissa have codes that differ in the exponent
+// only, as long as both codes are those of normal numbers. So one table of the codes of all mantissas under one exponent
+// serves every exponent. Where one of 64 elements is smaller than that, and not zero, the 64 are encoded by encode_bytes().
 class MantissaCodes {
  public:
   static bool can_be_used(const aa_fp_format& f) { return f.bits == 8 && __builtin_cpu_supports("avx512vbmi"); }
-  // Where fewer elements have a scale in common it takes longer to fill the table than to do without.
+  // For groups of fewer elements, filling the table takes longer than it saves.
   static constexpr int64_t kFewest = 256;
 
   MantissaCodes(const Encoder& encoder, const aa_fp_format& f)
@@ -139,13 +143,14 @@ class MantissaCodes {
 
   void set_scale(const Scale& s) {
     inverse_ = s.inverse;
-    // An exponent under which every code is that of a normal number, and how many below it are such, too.
+    // Under this exponent every code is that of a normal number. `above` is how many exponents below it have that property, too.
     const uint32_t exponent = (float_bits(s.scale) >> 23) + 5;
     uint32_t above = (float_bits(bits_float(exponent << 23) * s.inverse) >> 23) - first_exponent_;
     if (above >= exponent) above = exponent - 1;
     least_ = exponent - above;
-    // The codes under the least exponent, from products p that lie between 1 and 4: the smaller one of p in steps of its first
-    // octave and of p in steps of its second one, which begin as many steps further on, both rounded by an addition.
+    // The codes under the least of these exponents. A product p of two mantissas lies between 1 and 4. Below 2, its code is p in
+    // units of 2^-step_; from 2 on, it is p / 2 in these units plus 2^step_. Each of the two is the smaller one on its side
+    // of 2, so a minimum selects it. Adding a large number rounds both.
     const float rounding = bits_float(static_cast<uint32_t>(150 - step_) << 23) * 1.5f;
     const Vec first(rounding), second(rounding + 1.0f), half(0.5f);
     const Vec factor(bits_float((float_bits(s.inverse) & 0x7fffffu) | 0x3f800000u));
@@ -164,7 +169,7 @@ class MantissaCodes {
     }
   }
 
-  // n is a multiple of 16, which a group's last block may have beside whole vectors.
+  // Encodes n elements, a multiple of 16: the last block of a group need not be whole vectors.
   __attribute__((noinline, target("avx512vbmi"))) void encode_block(const bf16* x, int64_t n, Ahead ahead,
                                                                     uint8_t* out) const {
     const __m512i low_codes = codes_[0], high_codes = codes_[1];
@@ -175,7 +180,7 @@ class MantissaCodes {
     for (; i + 64 <= n; i += 64) {
       ahead.fetch<128>(2 * i);
       const __m512i a = _mm512_loadu_si512(x + i), b = _mm512_loadu_si512(x + i + 32);
-      // Bytes of eight elements of a and eight of b in turns, until they are stored.
+      // packs and packus take eight elements of a and of b in turns; the permutation at the end sorts them.
       const __m512i mantissa = _mm512_packus_epi16(_mm512_and_si512(a, low), _mm512_and_si512(b, low));
       const __m512i exponent = _mm512_packus_epi16(_mm512_and_si512(_mm512_srli_epi16(a, 7), low),
                                                    _mm512_and_si512(_mm512_srli_epi16(b, 7), low));
@@ -204,7 +209,7 @@ class MantissaCodes {
   __m512i codes_[2];    // of the 128 mantissas under that one
 };
 
-// Codes of 6 and of 12 bits for elements of bf16 as they are stored, without buffers in between.
+// Encodes bf16 to codes of 6 or 12 bits and packs them in registers.
 class DenseCodes {
  public:
   static bool can_be_used(const aa_fp_format& f) {
@@ -214,7 +219,8 @@ class DenseCodes {
   DenseCodes(const Encoder& encoder, const aa_fp_format& f)
       : encoder_(encoder), sums_(encoder), rebias_(static_cast<uint32_t>(127 - f.bias) << 7) {}
 
-  // n is a multiple of 64; 16 bytes behind the codes are written as well. Returns false if codes of another way are needed.
+  // Encodes n elements, a multiple of 64. 16 bytes behind the codes are overwritten as well. Returns false if the elements must
+  // be encoded in another way.
   AA_INLINE bool encode_block(const bf16* x, int64_t n, float inverse, Ahead ahead, uint8_t* out) const {
     if (encoder_.bits == 12) return twelves(x, n, Vec(inverse), ahead, out);
     sixes(x, n, Vec(inverse), ahead, out);
@@ -222,7 +228,8 @@ class DenseCodes {
   }
 
  private:
-  // Three bytes of each word, the words in the order of their places.
+  // A permutation of bytes that takes the lower three bytes of each word. mixed: the words come from mixed_bytes() and are put in
+  // the order of their elements.
   static AA_INLINE __m512i three_of_four(bool mixed) {
     alignas(64) int8_t from[64] = {};
     for (int i = 0; i < 48; ++i) {
@@ -246,13 +253,14 @@ class DenseCodes {
     }
   }
 
-  // A mantissa of 7 bits is that of bf16: the codes of normal numbers are those of bf16 with another bias.
+  // A format with a mantissa of 7 bits, as bf16 has: codes of normal numbers are bf16 with another bias, so one instruction
+  // rounds 32 elements. Returns false if a scaled element is smaller than the smallest normal number and not zero.
   __attribute__((noinline, target("avx512vbmi"))) bool twelves(const bf16* x, int64_t n, Vec inverse, Ahead ahead,
                                                                uint8_t* out) const {
     const __m512i rebias = _mm512_set1_epi16(static_cast<int16_t>(rebias_)), one = _mm512_set1_epi16(1);
     const __m512i sign = _mm512_set1_epi16(0x800), magnitude = _mm512_set1_epi16(0x7fff);
     const __m512i factors = _mm512_set1_epi32(4096 << 16 | 1), bytes = three_of_four(false);
-    __m512i least[2] = {magnitude, magnitude};  // of what is not zero, less one
+    __m512i least[2] = {magnitude, magnitude};  // the least magnitudes less one; zero becomes the largest integer
     for (int64_t i = 0; i < n; i += 64) {
       ahead.fetch<128>(2 * i);
 #pragma GCC unroll 2
@@ -266,7 +274,7 @@ class DenseCodes {
         _mm512_storeu_si512(out, _mm512_permutexvar_epi8(bytes, _mm512_madd_epi16(code, factors)));
       }
     }
-    // Zero has the code 0, which a smaller number than all normal ones need not have.
+    // Zero has the right code, 0. Other numbers below the smallest normal one have wrong codes.
     const __m512i normal = _mm512_add_epi16(rebias, _mm512_set1_epi16(127));
     return _mm512_cmplt_epu16_mask(_mm512_min_epu16(least[0], least[1]), normal) == 0;
   }
@@ -316,11 +324,11 @@ class DirectEncoder {
   bool by_table_, is_dense_;  // for finite groups that are large enough, and for blocks of whole 64 elements
 };
 
-// Numbers of 16 bits by their code, for the codes of a format of at most 8 bits: those of the codes without sign, of which
-// a number with one differs in its highest bit only.
+// A table of the numbers, in bf16 or fp16, that the codes of a format of at most 8 bits stand for. It has the codes without sign
+// only; decode_block() applies the sign to the number's highest bit.
 class Table {
  public:
-  // For a format of at most 8 bits; before set_scale().
+  // Call this once, before set_scale(). The format has at most 8 bits.
   void set_format(const aa_fp_format& f) {
     sign_shift_ = 16 - f.bits;
     many_ = f.bits == 8;
@@ -329,7 +337,7 @@ class Table {
     decode(codes, kCodes, f, 1.0f, numbers_);
   }
 
-  // Where groups are smaller it takes longer to fill the table than to do without.
+  // For smaller groups, filling the table takes longer than it saves.
   static constexpr int64_t kSmallestGroup = 256;
 
   void set_scale(float scale, int32_t dtype) {

@@ -1,7 +1,9 @@
-// The functions behind ops::FPQuantizer: small floating-point formats with a scale for each group of elements.
+// The ops behind ops::FPQuantizer: small floating-point formats with a scale for each group of elements.
 // include/anyaccel/ops/fp_quantizer.h defines the results and the layout, fp_quantizer_calls.h the arguments.
 //
-// Here is the walk over groups and blocks; fp_codes.h has the arithmetic, and says what the headers for instruction sets have.
+// This file has the walk over groups and blocks. fp_codes.h has the arithmetic, and says what the header of each instruction set
+// provides: loops that encode and pack, or decode, the usual cases in registers. All other cases go through encode() and pack(),
+// or unpack() and decode(), with a buffer in between.
 #include "fp_codes.h"
 
 #if AA_VECTOR_AVX512
@@ -15,11 +17,11 @@
 namespace anyaccel::op::quant {
 namespace {
 
-// n is a multiple of 16. Codes of up to 8 bits are stored as bytes, others as halves of words.
+// Encodes n elements, a multiple of 16, to one byte each for formats of up to 8 bits, else to one uint16_t each.
 template <bool kChance, class T>
 AA_ONCE void encode(const T* x, int64_t n, const Encoder& shared, float inverse_scale, const uint32_t* words,
                     Ahead ahead, void* codes) {
-  const Encoder encoder = shared;  // in registers, which no store can change
+  const Encoder encoder = shared;  // a copy stays in registers: no store can alias it
   const Vec inverse(inverse_scale);
   constexpr int64_t w = Vec::width;
   const auto code = [&](int64_t i) { return encoder.code<kChance>(load(x + i), inverse, words + i); };
@@ -39,8 +41,9 @@ AA_ONCE void encode(const T* x, int64_t n, const Encoder& shared, float inverse_
   }
 }
 
-// Codes to a stream of bits and back, n a multiple of 8 (4 for 8 bits). Whole vectors of codes are read and written, and up
-// to 64 bytes of the stream behind its end written.
+// pack() turns codes into a stream of bits, unpack() the reverse. Both return where the result is: codes of 8 bits are their own
+// stream. n is a multiple of 8 (of 4 with 8 bits). Whole vectors of codes are read and written, and up to 64 bytes behind the
+// end of the stream are overwritten.
 AA_ONCE const void* pack(const void* codes, int64_t n, int32_t bits, uint8_t* out) {
   if (bits == 8) return codes;
   const uint8_t* c = static_cast<const uint8_t*>(codes);
@@ -78,7 +81,7 @@ AA_ONCE const void* unpack(const uint8_t* in, int64_t n, int32_t bits, void* cod
   return codes;
 }
 
-// The part of a call that is the same for all groups.
+// What all groups of a call share.
 struct Call {
   const aa_fp_quantize_args& args;
   Encoder encoder;
@@ -90,7 +93,7 @@ struct Call {
   Call(const Call&) = delete;  // `direct` refers to `encoder`
 };
 
-// Elements [begin, end) of one group, as codes.
+// Encodes the elements [begin, end) of one group.
 AA_ONCE void write_codes(const Call& call, int64_t begin, int64_t end, const Scale& s, Ahead ahead, Writer& out) {
   const aa_fp_quantize_args& a = call.args;
   const Encoder& encoder = call.encoder;
@@ -190,7 +193,7 @@ AA_OP void fp_quantizer_dequantize(const aa_fp_dequantize_args* a) {
         const int64_t n = smaller(kBlock, end - i);
         const uint8_t* from = row + (i - group_begin) * bits / 8;
         if (n % 64 != 0) {
-          // Whole vectors would be read behind the end.
+          // unpack() would read whole vectors, beyond the end of the codes.
           __builtin_memcpy(odd, from, static_cast<size_t>(n * bits / 8));
           from = odd;
         }

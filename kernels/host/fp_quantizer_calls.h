@@ -10,8 +10,8 @@ struct aa_fp_format {
   int32_t mantissa_bits;
   int32_t bias;           // of the exponent
   int32_t max_code;       // the code of the largest number, without sign
-  int32_t first_special;  // codes (without sign) from here on are infinity if their mantissa is zero, else NaN; larger than
-                          // all codes if the format has neither
+  int32_t first_special;  // codes (without sign) from here on are infinity if their mantissa is zero, else NaN;
+                          // larger than all codes if the format has neither
   float max_value;        // the number that max_code stands for
 };
 
@@ -32,7 +32,7 @@ struct aa_fp_quantize_args {
 struct aa_fp_dequantize_args {
   aa_fp_format format;
   const uint8_t* codes;
-  const int64_t* rows;  // for each row of `out` (groups_per_row groups) the row of `codes` it comes from; null: the same row
+  const int64_t* rows;  // for each row of `out` (groups_per_row groups) its row of `codes`; null: the same one
   int64_t groups_per_row;
   int64_t groups;  // of out
   int64_t group_size;

@@ -1,4 +1,4 @@
-// The kernels behind ops::InferenceCutlass for the host's processor.
+// The kernels of kernels/portable behind ops::InferenceCutlass, compiled for the host's processor.
 #include "portable_language.h"
 
 #include "../portable/grouped.cl"

@@ -1,5 +1,7 @@
-// Messages over the machine's own MPI, whose binary interface belongs to the one implementation that this is compiled with.
-// Everything starts and is looked after: no call but aa_mpi_start, aa_mpi_group_create and aa_mpi_finalize waits for others.
+// Messages over the machine's own MPI. Implementations of MPI have different binary interfaces, so this is compiled on the
+// machine, against the one that is installed there, and loaded at run time (src/comm/mpi/mpi_library.h).
+// Calls do not block: a message is started, and aa_mpi_test() polls it. Only aa_mpi_start, aa_mpi_group_create and
+// aa_mpi_finalize wait for other processes.
 #include "mpi_messages.h"
 
 #include <errno.h>
@@ -12,7 +14,7 @@
 #include "anyaccel/op_source.h"
 
 struct aa_mpi_group {
-  MPI_Comm lanes[2];  // of collectives, of tags
+  MPI_Comm lanes[2];  // for collectives, for messages with tags
 };
 
 struct aa_mpi_message {
@@ -21,6 +23,7 @@ struct aa_mpi_message {
 
 namespace {
 
+// Turns MPI's code into the result of a function and, if it is an error, writes the message.
 int put_words(int code, aa_mpi_words* words) {
   if (code == MPI_SUCCESS) return 0;
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -33,7 +36,7 @@ int put_words(int code, aa_mpi_words* words) {
 }
 
 #if defined(MPICH_NUMVERSION) && MPICH_NUMVERSION < 40200000
-// One exchange with the process manager, in the line protocol of PMI 1.
+// Sends a line to the process manager in the protocol of PMI 1; returns whether the reply begins with `answer`.
 bool ask_manager(int socket, const char* line, const char* answer) {
   char text[64];
   const size_t length = strlen(line), expected = strlen(answer);
@@ -47,10 +50,11 @@ bool ask_manager(int socket, const char* line, const char* answer) {
   return have >= expected && !memcmp(text, answer, expected);
 }
 
-// MPICH over UCX, before 4.2.0 (pmodels/mpich#6596): a process that has closed its connections waits in MPI_Finalize for the
-// others without looking after messages, and a peer whose connection to it is not complete yet then waits for ever. So when
-// nobody waits for a message any more, this tells the process manager what MPI_Finalize would, and leaves the connections to
-// the kernel. False where that does not apply.
+// Works around a deadlock of MPICH before 4.2.0 over UCX (pmodels/mpich#6596): a process that has closed its connections waits
+// in MPI_Finalize for the others without progressing messages, and a peer whose connection to it is not complete yet then
+// waits forever. So after a barrier, when nobody waits for a message any more, this tells the process manager what
+// MPI_Finalize would, and leaves closing the connections to the operating system. Returns false, and MPI_Finalize is to be
+// called, where this does not apply or fails.
 bool leave_without_finalize() {
   char library[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
@@ -72,7 +76,7 @@ bool leave_without_finalize() { return false; }
 
 }  // namespace
 
-// Starts MPI unless the program has, and describes the world. `*started` tells whether aa_mpi_finalize is to end it.
+// Starts MPI unless the program has done so, and fills in `world`. `*started` tells whether aa_mpi_finalize must end it.
 AA_OP int aa_mpi_start(aa_mpi_world* world, int* started, aa_mpi_words* words) {
   int before = 0, provided = MPI_THREAD_SINGLE;
   MPI_Initialized(&before);
@@ -98,7 +102,7 @@ AA_OP int aa_mpi_start(aa_mpi_world* world, int* started, aa_mpi_words* words) {
   return 0;
 }
 
-// A group of `size` members by their ranks in MPI_COMM_WORLD. Collective among them.
+// Creates a group of the `size` processes with these ranks in MPI_COMM_WORLD. All of them must call it.
 AA_OP int aa_mpi_group_create(const int32_t* world_ranks, int32_t size, aa_mpi_group** out, aa_mpi_words* words) {
   int* ranks = new int[static_cast<size_t>(size)];
   for (int32_t i = 0; i < size; ++i) ranks[i] = world_ranks[i];
@@ -120,7 +124,7 @@ AA_OP int aa_mpi_group_create(const int32_t* world_ranks, int32_t size, aa_mpi_g
   return put_words(code, words);
 }
 
-// Local: MPI_Comm_free would wait for the others. What a group held ends with MPI.
+// Does not free the communicators, because MPI_Comm_free would wait for the others. They last until MPI ends.
 AA_OP void aa_mpi_group_forget(aa_mpi_group* group) { delete group; }
 
 AA_OP int aa_mpi_send(aa_mpi_group* group, int32_t lane, int32_t peer, int32_t tag, const void* data, int32_t bytes,
@@ -145,12 +149,12 @@ AA_OP int aa_mpi_receive(aa_mpi_group* group, int32_t lane, int32_t peer, int32_
   return put_words(code, words);
 }
 
-// Moves messages on; `*done` tells whether this one is complete.
+// Polls a message, which also progresses the others; `*done` tells whether it is complete.
 AA_OP int aa_mpi_test(aa_mpi_message* message, int* done, aa_mpi_words* words) {
   return put_words(MPI_Test(&message->request, done, MPI_STATUS_IGNORE), words);
 }
 
-// Cancels a receive that no message has matched yet. One that is in progress cannot be cancelled.
+// Cancels a receive that has not matched a message yet. Other messages cannot be cancelled.
 AA_OP void aa_mpi_cancel(aa_mpi_message* message) {
   if (message->request != MPI_REQUEST_NULL) MPI_Cancel(&message->request);
 }

@@ -1,17 +1,16 @@
-// The dialect of the portable kernels (kernels/portable/dialect.h) for host ops: a source of this folder that includes this
-// file and then a file of kernels/portable offers its kernels as functions, compiled for the instruction set of the machine.
-// One item does a whole row, and an aa_wide is as many vectors of vector.h as 16 floats need, so the loops of the kernels are
-// vector code here as they are under OpenCL on a processor.
+// The dialect of the portable kernels (kernels/portable/dialect.h) that compiles them as C++ for the host. A source of this
+// folder (evoformer_attn.cpp and its like) includes this file and then files of kernels/portable, and so has their kernels as
+// ops, compiled for the instruction set of the machine. A group has one work item, which does a whole row. An aa_wide, 16
+// floats, is one or more vectors of vector.h, so loops over them are vector code.
 //
-// A kernel `name` becomes the op run_name(count, arguments), which runs the groups 0 .. count - 1 on the pool's threads; these
-// take them a few at a time, because rows differ in length, each from its own part of them first. `arguments` are addresses of
-// the values that the kernel takes, in its order. Grids have one dimension.
+// A kernel `name` becomes the op run_name(count, arguments), which runs the groups 0 .. count - 1 on the pool's threads.
+// `arguments` are the addresses of the kernel's arguments, in their order. Grids have one dimension.
 #pragma once
 
 #include "anyaccel/op_source.h"
 #include "vector.h"
 
-// As dialect.h finds it.
+// The path by which dialect.h includes this file.
 #define AA_HOST_KERNELS "../host/portable_language.h"
 #define AA_GROUP_SIZE 1
 #define AA_LANES 1
@@ -33,7 +32,7 @@ using aa_u64 = uint64_t;
 #define AA_FN [[maybe_unused]] static inline __attribute__((always_inline))
 #define AA_KERNEL(name, group) struct name : ::anyaccel::op::Group { AA_INLINE void operator()
 #define AA_REGISTER(name, group) AA_HOST_REGISTER(name)
-// The kernel's class ends here.
+// AA_KERNEL opens a class whose call operator is the kernel; AA_REGISTER, behind the kernel, closes it and defines the op.
 #define AA_HOST_REGISTER(name)                                              \
   };                                                                        \
   AA_OP void run_##name(int64_t count, const void* const* arguments) {     \
@@ -63,12 +62,14 @@ struct Group {
   int64_t group_count = 0;
 };
 
-// Reads the arguments in order (elements of a braced list are evaluated from left to right) and runs the groups.
+// Runs all groups in its constructor. That it is a constructor serves run_groups(): the elements of a braced list are evaluated
+// from left to right, unlike the arguments of a function.
 template <class Kernel>
 struct GroupRun {
   template <class... Values>
   AA_INLINE GroupRun(int64_t count, Values... values) {
-    // A thread begins with a part of its own, the same in every kernel: what it wrote in the one before is in its caches.
+    // Each thread begins with its own part of the groups, the same in every kernel, because what it wrote in the previous kernel
+    // is in its caches. Then it helps with the others' parts. It takes a few groups at a time, because rows differ in length.
     constexpr int most_parts = 64;
     struct alignas(64) Part {
       int64_t next, end;
@@ -106,6 +107,7 @@ struct GroupRun {
   }
 };
 
+// Reads the kernel's arguments and runs the groups [0, count). Values are the parameters of the kernel's call operator.
 template <class Kernel, class... Values>
 void run_groups(void (Kernel::*)(Values...), int64_t count, const void* const* arguments) {
   if (count <= 0) return;
@@ -113,7 +115,7 @@ void run_groups(void (Kernel::*)(Values...), int64_t count, const void* const* a
   static_cast<void>(done);
 }
 
-// e to the power of x to 2 units in the last place. Plain arithmetic without branches, so that loops over it become vectors.
+// a * b + c, fused if the instruction set has it; without FMA a call of fmaf() would be slow.
 AA_INLINE float fused(float a, float b, float c) {
 #if defined(__FMA__)
   return __builtin_fmaf(a, b, c);
@@ -121,11 +123,12 @@ AA_INLINE float fused(float a, float b, float c) {
   return a * b + c;
 #endif
 }
+// e^x with an error of at most 2 ulps. Plain arithmetic without branches, which the compiler vectorizes.
 AA_INLINE float exponential(float x) {
-  // Beyond these the results are infinity and zero anyway. One condition inside another would not become vector code.
+  // Beyond these limits the results are infinity and zero anyway. The compiler does not vectorize nested conditions.
   float inside = x > 88.8f ? 88.8f : x;
   inside = inside < -104.0f ? -104.0f : inside;
-  const float shifted = fused(inside, 1.44269504f, 12582912.0f);  // rounds to a whole number
+  const float shifted = fused(inside, 1.44269504f, 12582912.0f);  // x / ln 2, rounded: the ulp of 1.5 * 2^23 is 1
   const float n = shifted - 12582912.0f;
   float r = fused(n, -0.693359375f, inside);
   r = fused(n, 2.12194440e-4f, r);
@@ -136,7 +139,7 @@ AA_INLINE float exponential(float x) {
   p = fused(p, r, 1.6666665459e-1f);
   p = fused(p, r, 5.0000001201e-1f);
   p = fused(p * r, r, r) + 1.0f;
-  // 2^n as two factors, so that each is a normal number.
+  // Multiplies by 2^n in two factors, each of which is a normal number.
   const uint32_t whole = float_bits(shifted) - float_bits(12582912.0f);
   const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(whole) >> 1);
   return p * bits_float((half + 127) << 23) * bits_float((whole - half + 127) << 23);
@@ -166,7 +169,7 @@ AA_INLINE Wide wide_load(const Element* p) {
   for (int i = 0; i < Wide::parts; ++i) r.v[i] = load(p + i * Vec::width);
   return r;
 }
-// 16 integers of 4 bits, of which each byte has two, the lower half first.
+// Loads 16 signed integers of 4 bits, two to a byte, the first in the lower half.
 AA_INLINE Wide wide_load_nibbles(const uint8_t* p) {
   alignas(16) int8_t values[16];
 #if defined(__SSE2__)
@@ -183,6 +186,7 @@ AA_INLINE Wide wide_load_nibbles(const uint8_t* p) {
 AA_INLINE void wide_store(float* p, Wide a) {
   for (int i = 0; i < Wide::parts; ++i) store(p + i * Vec::width, a.v[i]);
 }
+// Stores the first n elements, n <= 16.
 AA_INLINE void wide_store_part(float* p, Wide a, int64_t n) {
   for (int i = 0; i < Wide::parts; ++i) {
     const int64_t left = n - i * Vec::width;
@@ -235,7 +239,7 @@ AA_INLINE float wide_get(Wide a, int i) {
 #define aa_fmax(a, b) __builtin_fmaxf(a, b)
 #define aa_ldexp(x, n) __builtin_ldexpf(x, n)
 #define aa_mulhi(a, b) static_cast<aa_u32>((static_cast<aa_u64>(a) * static_cast<aa_u64>(b)) >> 32)
-// An item is a whole group.
+// A group has one item, so nothing needs to be atomic.
 #define aa_atomic_add_local(pointer, value) (*(pointer) += (value), *(pointer) - (value))
 #define aa_log_f64(x) __builtin_log(x)
 #define aa_sqrt_f64(x) __builtin_sqrt(x)
@@ -252,7 +256,8 @@ using aa_wide = ::anyaccel::op::Wide;
 #define AA_HAS_WIDE
 #define AA_HAS_WIDE_STORE
 #define AA_HAS_WIDE_MAX
-// Of 16 registers of 8 floats, 12 have sums, two the columns and one a row's element; of 16 of 4 floats 8, four and one.
+// The tiles of kernels/portable/products.h that 16 registers hold. With AVX2, 6 rows of one aa_wide are 12 registers of sums,
+// beside two for the columns and one for an element of a row; with SSE2, 2 rows are 8, beside four and one.
 #if AA_VECTOR_AVX2
 #define AA_TILE_ROWS 6
 #define AA_TILE_WIDES 1

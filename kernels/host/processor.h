@@ -1,14 +1,13 @@
-// What the processor that an op runs on is good at, beyond the instruction set that the op is compiled for. Decisions
-// that are made when the library is loaded are here, except those for the codes of small floats (fp_codes_avx512.h).
-// ANYACCEL_CPU_ISA does not force them.
+// What the processor that an op runs on is good at, beyond the instruction set that the op is compiled for. These decisions
+// are made when the library is loaded; those of fp_codes_avx512.h are made there. ANYACCEL_CPU_ISA does not change them.
 #pragma once
 
 #include "vector_base.h"
 
 namespace anyaccel::op {
 
-// Whether the processor has an instruction that rounds to bf16, and one that moves bytes anywhere. (Those that have the first
-// alone, Intel's Cooper Lake, round in the slower way.)
+// Whether the processor has instructions that round to bf16 (AVX512-BF16) and that permute bytes across a vector (AVX512-VBMI).
+// Intel's Cooper Lake has the first only, and takes the loops without either.
 #if AA_VECTOR_AVX512
 inline const bool rounds_to_bf16 =
     __builtin_cpu_supports("avx512bf16") != 0 && __builtin_cpu_supports("avx512vbmi") != 0;
@@ -16,13 +15,13 @@ inline const bool rounds_to_bf16 =
 inline constexpr bool rounds_to_bf16 = false;
 #endif
 
-// Whether loops should leave the prefetching of sequential reads to the hardware. They should on AMD's family 19h (Zen
-// 3 and 4): on Zen 4, prefetch instructions make Adam a sixth slower and quantizers a tenth. Intel's cores and Zen 5
-// gain from them. Compilers of this age know the name.
+// Whether loops should leave the prefetching of sequential reads to the hardware, as they should on AMD's family 19h (Zen 3
+// and 4): on Zen 4, prefetch instructions make Adam a sixth slower and quantizers a tenth. Intel's cores and Zen 5 gain from
+// them. Older compilers do not know the family's name.
 #if defined(__x86_64__) && (defined(__clang__) || __GNUC__ >= 11)
 inline const bool fetches_best_alone = __builtin_cpu_is("amdfam19h") != 0;
 inline const bool is_intel = __builtin_cpu_is("intel") != 0;
-// Of that family Zen 4 alone has AVX-512 and rounds to bf16.
+// Zen 4 is the only one of that family with AVX-512.
 inline const bool is_zen4 = AA_VECTOR_AVX512 && fetches_best_alone && rounds_to_bf16;
 #else
 inline constexpr bool fetches_best_alone = false;

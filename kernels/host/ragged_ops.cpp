@@ -1,4 +1,4 @@
-// The kernels behind ops::RaggedOps for the host's processor.
+// The kernels of kernels/portable behind ops::RaggedOps, compiled for the host's processor.
 #include "portable_language.h"
 
 #include "../portable/ragged.cl"

@@ -1,4 +1,4 @@
-// The kernels behind ops::SparseAttn for the host's processor.
+// The kernels of kernels/portable behind ops::SparseAttn, compiled for the host's processor.
 #include "portable_language.h"
 
 #include "../portable/block_sparse.cl"

@@ -41,7 +41,7 @@ AA_INLINE Vec load(const float* p) { return _mm256_loadu_ps(p); }
 AA_INLINE void store(float* p, Vec a) { _mm256_storeu_ps(p, a.v); }
 AA_INLINE void stream(float* p, Vec a) { _mm256_stream_ps(p, a.v); }
 
-// The low halves of eight 32-bit lanes, which must fit in 16 bits unsigned.
+// The low halves of eight 32-bit lanes, whose values must be below 2^16 (packusdw saturates others).
 AA_INLINE __m128i low_halves(__m256i x) {
   return _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
 }
@@ -74,7 +74,7 @@ AA_INLINE void store_integers(int8_t* p, Vec a) {
   const __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
 }
-// Words in their order as bytes, those beyond a byte's limits as these.
+// 32 signed words to bytes, with signed saturation, in their order.
 AA_INLINE __m256i saturated_bytes(__m256i a, __m256i b, __m256i c, __m256i d) {
   const __m256i both = _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
   return _mm256_permutevar8x32_epi32(both, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));

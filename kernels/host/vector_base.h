@@ -1,5 +1,6 @@
-// What every vector of vector.h is built on: which instruction set the file is compiled for, the types of elements, and
-// conversions of single values. Including this header forbids the compiler to contract a * b + c.
+// What the headers of vector.h build on: which instruction set the file is compiled for (one AA_VECTOR_ macro is 1, or none),
+// the types of elements, and conversions of single values. Including this header keeps the compiler from contracting a * b + c
+// to a fused multiply-add.
 #pragma once
 
 #include <stddef.h>
@@ -30,12 +31,13 @@
 #endif
 
 #define AA_INLINE inline __attribute__((always_inline))
-// Not to be copied into their callers: sources are compiled while somebody waits, and a call a block costs nothing.
+// For functions that are called once for a block of elements: the call costs nothing there, and inlining them would make the
+// sources, which are compiled at run time, take longer to compile.
 #define AA_ONCE __attribute__((noinline))
 
 namespace anyaccel::op {
 
-// Element types as they lie in memory.
+// 16-bit floats as they are in memory.
 struct bf16 {
   uint16_t bits;
 };
@@ -43,7 +45,7 @@ struct fp16 {
   uint16_t bits;
 };
 
-// -- single values; the same results as the vectors give --
+// -- single values, converted to the same bits as in vectors --
 AA_INLINE uint32_t float_bits(float x) { return __builtin_bit_cast(uint32_t, x); }
 AA_INLINE float bits_float(uint32_t x) { return __builtin_bit_cast(float, x); }
 
@@ -64,14 +66,14 @@ template <>
 AA_INLINE float from_float<float>(float x) {
   return x;
 }
-// A NaN stays a (quiet) NaN.
+// Rounds to nearest even. A NaN becomes a quiet NaN.
 template <>
 AA_INLINE bf16 from_float<bf16>(float x) {
   const uint32_t bits = float_bits(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>((bits >> 16) | 0x40u)};
   return {static_cast<uint16_t>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16)};
 }
-// Too large gives infinity, a NaN stays a (quiet) NaN.
+// Rounds to nearest even. What is too large becomes infinity, and a NaN becomes a quiet NaN.
 template <>
 AA_INLINE fp16 from_float<fp16>(float x) {
   const uint32_t bits = float_bits(x);
@@ -83,7 +85,7 @@ AA_INLINE fp16 from_float<fp16>(float x) {
   } else if (magnitude >= 0x47800000u) {
     half = 0x7c00u;
   } else if (magnitude < 0x38800000u) {
-    // The unit of 0.5 is the smallest fp16: the addition rounds.
+    // The ulp of 0.5 is 2^-24, the smallest subnormal fp16, so the addition rounds to a multiple of it.
     half = float_bits(bits_float(magnitude) + 0.5f) - 0x3f000000u;
   } else {
     half = (magnitude + 0xfffu + ((magnitude >> 13) & 1u) - 0x38000000u) >> 13;

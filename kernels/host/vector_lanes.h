@@ -1,4 +1,4 @@
-// The vectors of vector.h: those of the instruction set, and what is the same for all.
+// Includes the vectors of the instruction set, and adds to them what is written in the same way for all or most of them.
 #pragma once
 
 #include "vector_base.h"
@@ -38,14 +38,14 @@ AA_INLINE void stream_fence() {
 AA_INLINE void prefetch(const void* p) { __builtin_prefetch(p); }
 
 #if !AA_VECTOR_AVX512
-// The first n (0 < n < width) elements, the others zero; nothing else is read.
+// Loads the first n elements (0 < n < width) and sets the others to zero. Nothing behind them is read.
 template <class T>
 AA_INLINE Vec load_n(const T* p, int64_t n) {
   T lanes[Vec::width] = {};
   __builtin_memcpy(lanes, p, static_cast<size_t>(n) * sizeof(T));
   return load(lanes);
 }
-// Only the first n (0 < n < width) elements are written.
+// Stores the first n elements (0 < n < width). Nothing behind them is written.
 template <class T>
 AA_INLINE void store_n(T* p, Vec a, int64_t n) {
   T lanes[Vec::width];
@@ -54,7 +54,7 @@ AA_INLINE void store_n(T* p, Vec a, int64_t n) {
 }
 #endif
 
-// Over the lanes of one vector, in an order that depends on the width.
+// Horizontal sum, maximum and minimum. The order of additions, and so the rounding of a sum, depends on the width.
 AA_INLINE float sum(Vec a) {
   float lanes[Vec::width];
   store(lanes, a);

@@ -1,4 +1,5 @@
-// Elements of bf16 in pairs, and how floats are rounded to them.
+// bf16 in pairs, for loops that read and write bf16 arrays only: two vectors of floats have the elements at even and at odd
+// places.
 #pragma once
 
 #include "processor.h"
@@ -6,9 +7,9 @@
 
 namespace anyaccel::op {
 
-// -- 2 * Vec::width elements of bf16: a word holds one at an even place in its lower half and one at an odd place in its upper
-// half, so that neither way needs a permutation. What is stored must not be denormal, as in narrow_normal(), and see
-// round_pairs(). --
+// -- 2 * Vec::width elements of bf16. In memory, a word has an element at an even place in its lower half and one at an odd place
+// in its upper half, so shifts and masks load and store pairs without a permutation (only vcvtne2ps2bf16 needs one). What is
+// stored must not be denormal, as for narrow_normal(), and a NaN must be as round_pairs() wants it. --
 struct EvenOdd {
   Vec even, odd;
 };
@@ -20,20 +21,21 @@ AA_INLINE Words load_words_of_pairs(const bf16* p) {
 }
 AA_INLINE EvenOdd load_pairs(const bf16* p) { return widen_pairs(load_words_of_pairs(p)); }
 #if AA_VECTOR_AVX2
-// The bits of from_float<bf16>(), but a NaN must be quiet and have nothing in its lower half, as those have that arithmetic
-// makes or passes on from a bf16. 16 elements take 8 instructions; rounding them as words of 32 bits takes 10, and a
-// selection for NaN 6 more.
+// Rounds to the bits of from_float<bf16>(). A NaN must be quiet and have zeros in its lower half, as a NaN has that arithmetic
+// makes or passes on from bf16. 16 elements take 8 instructions. Rounding them in 32-bit lanes takes 10, and handling any
+// NaN 6 more.
 AA_INLINE Words round_pairs(EvenOdd x) {
   const __m256i even = (__m256i)bits_of(x.even), odd = (__m256i)bits_of(x.odd);
   const __m256i upper = _mm256_blend_epi16(_mm256_srli_epi32(even, 16), odd, 0xaa);
   const __m256i lower = _mm256_blend_epi16(even, _mm256_slli_epi32(odd, 16), 0xaa);
-  // A half, 0x8000, rounds up to an even number, less never, more always.
+  // The lower half rounds up if it is above 0x8000, or if it is 0x8000 and the upper half is odd. The saturating subtraction
+  // leaves its highest bit set in just these cases.
   const __m256i is_even = _mm256_andnot_si256(upper, _mm256_set1_epi16(1));
   const __m256i carry = _mm256_srli_epi16(_mm256_subs_epu16(lower, is_even), 15);
   return (Words)_mm256_add_epi16(upper, carry);
 }
 #else
-// The bits of from_float<bf16>(), in the upper halves; the lower ones do not count.
+// Rounds to the bits of from_float<bf16>() in the upper halves of the words; the lower halves are garbage.
 AA_INLINE Words round_to_bf16(Vec a) {
   const Words bits = bits_of(a);
   const Words rounded = bits + (bits >> 16 & 1u) + 0x7fffu;
@@ -44,7 +46,8 @@ AA_INLINE Words round_pairs(EvenOdd x) {
 }
 #endif
 #if AA_VECTOR_AVX512
-// Assembly, so that callers need no flag of the compiler.
+// Rounds two vectors to bf16: `low` to the lower half of the result, `high` to the upper half. It is inline assembly because the
+// intrinsic would need a compiler flag that its callers are compiled without.
 AA_INLINE __m512i narrow_in_one_step(Vec low, Vec high) {
   __m512i narrow;
   __asm__("vcvtne2ps2bf16 %2, %1, %0" : "=v"(narrow) : "v"(high.v), "v"(low.v));
@@ -64,7 +67,7 @@ AA_INLINE __m512i in_turns(__m512i x) {
   return x;
 }
 #endif
-// kInOneStep: by an instruction; see rounds_to_bf16.
+// Stores two vectors as pairs of bf16. kInOneStep: rounds with vcvtne2ps2bf16, which needs rounds_to_bf16.
 template <bool kInOneStep>
 AA_INLINE void store_pairs(bf16* p, EvenOdd x) {
 #if AA_VECTOR_AVX512
@@ -76,7 +79,8 @@ AA_INLINE void store_pairs(bf16* p, EvenOdd x) {
   const Words words = round_pairs(x);
   __builtin_memcpy(p, &words, sizeof(words));
 }
-// The same for elements in their order, `x.even` being the first half of them.
+// As store_pairs(), but for consecutive elements: `x.even` has the first half of them. Without kInOneStep this is store(), which
+// takes any value.
 template <bool kInOneStep>
 AA_INLINE void store_in_order(bf16* p, EvenOdd x) {
 #if AA_VECTOR_AVX512
@@ -89,8 +93,8 @@ AA_INLINE void store_in_order(bf16* p, EvenOdd x) {
   store(p + Vec::width, x.odd);
 }
 
-// Stores n floats, a multiple of Vec::width, as store() does, but none may be denormal: those count as zero where the
-// processor rounds to bf16 by itself.
+// Stores n floats, a multiple of Vec::width, as store() does. None may be denormal, because vcvtne2ps2bf16 flushes denormals to
+// zero and store() does not.
 inline void narrow_normal(const float* from, int64_t n, bf16* to) {
   int64_t i = 0;
 #if AA_VECTOR_AVX512

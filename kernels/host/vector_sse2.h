@@ -1,4 +1,4 @@
-// 4 floats, on plain x86-64: the type and the functions that vector.h describes. Included by vector_lanes.h.
+// 4 floats, with SSE2 only: the type and the functions that vector.h describes. Included by vector_lanes.h.
 #pragma once
 
 #include "vector_base.h"
@@ -35,7 +35,7 @@ AA_INLINE Mask is_nan(Vec a) { return {_mm_cmpunord_ps(a.v, a.v)}; }
 AA_INLINE Vec select(Mask m, Vec yes, Vec no) { return _mm_or_ps(_mm_and_ps(m.v, yes.v), _mm_andnot_ps(m.v, no.v)); }
 AA_INLINE bool any(Mask m) { return _mm_movemask_ps(m.v) != 0; }
 AA_INLINE Vec round(Vec a) {
-  // From 2^23 on every float is an integer; the sign is kept for results of zero.
+  // Floats from 2^23 on are integers already. The sign is restored because integers have no -0.
   const Vec sign(_mm_and_ps(a.v, _mm_set1_ps(-0.0f)));
   const Vec magnitude(_mm_andnot_ps(_mm_set1_ps(-0.0f), a.v));
   const Vec rounded(_mm_or_ps(_mm_cvtepi32_ps(_mm_cvtps_epi32(a.v)), sign.v));
@@ -53,7 +53,8 @@ AA_INLINE void stream(float* p, Vec a) { _mm_stream_ps(p, a.v); }
 AA_INLINE __m128i blend_bits(__m128i mask, __m128i yes, __m128i no) {
   return _mm_or_si128(_mm_and_si128(mask, yes), _mm_andnot_si128(mask, no));
 }
-// The low halves of four 32-bit lanes, in the low 64 bits.
+// The low halves of four 32-bit lanes, in the low 64 bits. SSE2 can pack words with signed saturation only, so they are
+// sign-extended first.
 AA_INLINE __m128i low_halves(__m128i x) {
   x = _mm_srai_epi32(_mm_slli_epi32(x, 16), 16);
   return _mm_packs_epi32(x, x);

@@ -1,4 +1,4 @@
-// The bits of a vector of floats, and codes in place of them.
+// Vectors of 32-bit words, as wide as Vec: the bits of floats, and the codes that quantizers make of them.
 #pragma once
 
 #include "vector_lanes.h"
@@ -16,7 +16,7 @@ AA_INLINE Words select_bits(Words mask, Words yes, Words no) {
   return (mask & yes) | (~mask & no);
 #endif
 }
-// Words below 2^31 as floats.
+// Converts integers below 2^31 to floats.
 AA_INLINE Vec to_floats(Words a) {
 #if AA_VECTOR_AVX512
   return _mm512_cvtepi32_ps((__m512i)a);
@@ -28,7 +28,8 @@ AA_INLINE Vec to_floats(Words a) {
   return Vec(static_cast<float>(static_cast<int32_t>(a[0])));
 #endif
 }
-// Integers of 8 or 16 bits, as many as a vector has elements, to words and back; what is stored must fit.
+// load_words() loads Vec::width unsigned integers of 8 or 16 bits, store_low() stores words as such. Words must fit the type:
+// some instruction sets truncate others, and some saturate them.
 template <class T>
 AA_INLINE Words load_words(const T* p) {
 #if AA_VECTOR_AVX512
@@ -60,7 +61,7 @@ AA_INLINE void store_low(T* p, Words a) {
   for (int i = 0; i < Vec::width; ++i) p[i] = static_cast<T>(a[i]);
 #endif
 }
-// The low bytes of four vectors.
+// Stores four vectors of words below 256 as bytes.
 AA_INLINE void store_bytes(uint8_t* p, Words a, Words b, Words c, Words d) {
 #if AA_VECTOR_AVX512
   const __m512i low = _mm512_packs_epi32((__m512i)a, (__m512i)b), high = _mm512_packs_epi32((__m512i)c, (__m512i)d);

@@ -131,7 +131,7 @@ inline constexpr Mantissas kMantissas;
 
 // Encodes bf16 to 8-bit codes by a table of a group. Two elements with the same mantissa have codes that differ in the exponent
 // only, as long as both codes are those of normal numbers. So one table of the codes of all mantissas under one exponent
-// serves every exponent. Where one of 64 elements is smaller than that, and not zero, the 64 are encoded by encode_bytes().
+// serves every such exponent. Of each 64 elements, if one has a smaller exponent and is not zero, encode_bytes() does all.
 class MantissaCodes {
  public:
   static bool can_be_used(const aa_fp_format& f) { return f.bits == 8 && __builtin_cpu_supports("avx512vbmi"); }

@@ -271,8 +271,8 @@ AA_INLINE void in_best_way(const Body& body) {
 // Which arrays of a parameter a kernel writes; flags.
 enum Writes { kParam = 1, kState = 2 };
 
-// Many consecutive elements from and to memory. With kPairs, for loops all of whose arrays are bf16, two vectors have the
-// elements at even and at odd places (load_pairs()), so that neither way needs a permutation; else the vectors are consecutive.
+// load_many() and store_many() move as many consecutive elements as a Many has. With kPairs, for loops all of whose arrays are
+// bf16, two vectors have the elements at even and at odd places (see vector_pairs.h); else the vectors are consecutive.
 //
 // store_pairs() wants NaNs that are quiet and have zeros in their lower halves. These are: they come from bf16 arrays or
 // from arithmetic, because the arguments of an op are finite. The exception, LAMB's coefficients, may be NaN, but that comes
@@ -335,7 +335,7 @@ __attribute__((noinline)) void step_vectors(P* p, const G* g, S* s0, S* s1, int6
   constexpr int64_t kStride = Many<kCount>::width;
   Unfinished<kCount> before;
   for (int64_t i = 0; i < n; i += kBlock) {
-    // Near the end of the array a far prefetch would fetch what lies behind it, which nobody may ever read.
+    // Near the end of the array, far prefetches would fetch what lies behind it, which may never be read.
     const bool far = (n - i) * static_cast<int64_t>(sizeof(P)) > far_ahead;
     if constexpr (Way::kFetches) {
       // With AVX2 the number of instructions bounds the loop, so prefetches at distance 0 would cost time though they cause

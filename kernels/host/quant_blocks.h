@@ -313,8 +313,8 @@ Range range_of_dense(const void* x, int32_t dtype, int64_t begin, int64_t end, A
   return range_of_bits<int16_t, kMagnitude>(from, end - begin, dtype == AA_DTYPE_BF16 ? 0x7f80 : 0x7c00, ahead);
 }
 
-// Stochastic rounding: returns whether to round up, with the probability exact - below, where `below` is floor(exact). The
-// upper 24 bits of an element's random word are a number in [0, 1) that is compared with it.
+// Stochastic rounding: decides for each element whether to round up, with the probability exact - below, where `below` is
+// floor(exact). The upper 24 bits of the element's random word, as a number in [0, 1), are compared with that difference.
 AA_INLINE Mask rounds_up(Vec exact, Vec below, const uint32_t* words) {
   Words word;
   __builtin_memcpy(&word, words, sizeof(word));

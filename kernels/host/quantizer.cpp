@@ -28,6 +28,7 @@ Scale make_scale(const Range& range, int32_t bits, bool asymmetric) {
   s.high = half - 1;
   s.low = asymmetric ? -half : -s.high;
   const float span = asymmetric ? range.high - range.low : range.largest_magnitude();
+  // The difference of finite numbers can overflow; the limit is the largest float.
   s.finite = range.finite && span <= 0x1.fffffep127f;
   if (!s.finite) {
     s.scale = s.offset = quiet_nan();
@@ -37,6 +38,7 @@ Scale make_scale(const Range& range, int32_t bits, bool asymmetric) {
   if (s.scale >= kSmallestNormal) {
     s.offset = asymmetric ? range.low + half * s.scale : 0.0f;
   } else {
+    // The scale is zero, or a denormal that would be flushed to it. With a scale of 1 all integers of the group are 0.
     s.scale = 1.0f;
     s.offset = asymmetric ? range.low + 0.0f : 0.0f;
   }

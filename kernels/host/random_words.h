@@ -22,8 +22,8 @@ inline constexpr uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;
 #if AA_VECTOR_AVX512
 typedef uint64_t Lanes __attribute__((vector_size(64)));
 AA_INLINE Lanes multiply_low_halves(Lanes a, Lanes b) { return (Lanes)_mm512_mul_epu32((__m512i)a, (__m512i)b); }
-// Swaps the halves of each lane. philox() moves one high half of a product with this and the other with a shift, because
-// shuffles and shifts use different ports.
+// Swaps the halves of each lane. In most rounds philox() moves down the upper half of one product with this and that of the
+// other with a shift, because shuffles and shifts use different ports.
 AA_INLINE Lanes swap_halves(Lanes a) { return (Lanes)_mm512_shuffle_epi32((__m512i)a, _MM_PERM_CDAB); }
 AA_INLINE Lanes lane_counters() { return Lanes{0, 1, 2, 3, 4, 5, 6, 7}; }
 AA_INLINE void store_words(uint32_t* to, Lanes low, Lanes high) {

@@ -45,6 +45,7 @@ AA_INLINE void stream(float* p, Vec a) { _mm256_stream_ps(p, a.v); }
 AA_INLINE __m128i low_halves(__m256i x) {
   return _mm_packus_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
 }
+// Rounds to nearest even, by adding half an ulp of bf16, less one bit if the mantissa that remains is even; NaN becomes quiet.
 AA_INLINE __m128i narrow_bf16(Vec a) {
   const __m256i bits = _mm256_castps_si256(a.v);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));

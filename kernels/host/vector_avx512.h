@@ -42,6 +42,7 @@ AA_INLINE void stream(float* p, Vec a) { _mm512_stream_ps(p, a.v); }
 AA_INLINE Vec widen_bf16(__m256i bits) {
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(bits), 16));
 }
+// Rounds to nearest even, by adding half an ulp of bf16, less one bit if the mantissa that remains is even; NaN becomes quiet.
 AA_INLINE __m256i narrow_bf16(Vec a) {
   const __m512i bits = _mm512_castps_si512(a.v);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -65,6 +66,7 @@ AA_INLINE Vec load(const uint8_t* p) {
 AA_INLINE void store_integers(int8_t* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a.v)));
 }
+// Four vectors as bytes, in their order: packs works within lanes of 128 bits, so a permutation must sort the words.
 AA_INLINE __m512i integers(Vec a, Vec b, Vec c, Vec d) {
   const __m512i low = _mm512_packs_epi32(_mm512_cvtps_epi32(a.v), _mm512_cvtps_epi32(b.v));
   const __m512i high = _mm512_packs_epi32(_mm512_cvtps_epi32(c.v), _mm512_cvtps_epi32(d.v));

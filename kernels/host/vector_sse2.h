@@ -62,6 +62,7 @@ AA_INLINE __m128i low_halves(__m128i x) {
 AA_INLINE __m128i widen_halves(const void* p) {
   return _mm_unpacklo_epi16(_mm_loadl_epi64(static_cast<const __m128i*>(p)), _mm_setzero_si128());
 }
+// Rounds to nearest even, by adding half an ulp of bf16, less one bit if the mantissa that remains is even; NaN becomes quiet.
 AA_INLINE __m128i narrow_bf16(Vec a) {
   const __m128i bits = _mm_castps_si128(a.v);
   const __m128i odd = _mm_and_si128(_mm_srli_epi32(bits, 16), _mm_set1_epi32(1));

@@ -114,7 +114,7 @@ AA_ONCE void write_codes(const Call& call, int64_t begin, int64_t end, const Sca
       with_elements(a.x, a.dtype, i, n, buffer, [&](const auto* x) {
         if constexpr (__is_same(decltype(x), const bf16*)) done = direct.encode_block(x, n, here, to);
         if (done) return;
-        if (random.used) {
+        if (call.random.used) {
           encode<true>(x, padded(n), encoder, s.inverse, draw(call.random, i, n, words), here, codes);
         } else {
           encode<false>(x, padded(n), encoder, s.inverse, nullptr, here, codes);

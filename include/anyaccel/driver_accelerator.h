@@ -174,9 +174,10 @@ class DriverAccelerator : public Accelerator {
   void enqueue_op(OpHandle op, const aa_op_call& call, int index) override;
   CollectivesAccess collectives(int index) override;
 
-  // Calls a function of the driver for device `index`, as the host does with those that it calls itself: if the function runs out of
-  // a resource, the device's cached memory is returned to the driver, and the function is called once more. Throws the
-  // exception that belongs to its status; `what` names the function.
+  // Calls a function of the driver for device `index` (or current_device_index), as the host does with those that it
+  // calls itself: if the function runs out of a resource, the device's cached memory is returned to the driver, and the
+  // function is called once more, so it must be repeatable. Throws the exception that belongs to its status; `what`
+  // names the function.
   void call_driver(int index, const char* what, const std::function<aa_status*()>& function);
 
  private:

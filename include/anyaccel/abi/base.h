@@ -82,7 +82,7 @@ typedef enum aa_code {
   AA_ALREADY_EXISTS = 6,      /* The thing to be created already exists. */
   AA_PERMISSION_DENIED = 7,   /* The operating system or the vendor refuses this user. */
   AA_RESOURCE_EXHAUSTED = 8,  /* Out of memory or of another countable thing, in any function of any table: nothing was
-                                 done, and the device stays usable. The host frees its caches and calls once more. */
+                                 done, and the device stays usable. driver.h says which calls the host repeats. */
   AA_FAILED_PRECONDITION = 9, /* The call is valid, but not in this state (elapsed time of an incomplete event). */
   AA_ABORTED = 10,            /* Lost a race; the caller may retry from the start. */
   AA_OUT_OF_RANGE = 11,       /* An index or an offset lies outside the object. */

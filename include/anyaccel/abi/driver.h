@@ -53,9 +53,12 @@
  * with the same code. Other streams continue, unless the device is lost, and then every function returns
  * AA_DEVICE_LOST.
  *
- * AA_RESOURCE_EXHAUSTED from any function means that nothing was done: the host returns its cached memory to the driver
- * and calls once more. A driver therefore needs no code of its own to reclaim memory for library handles, modules and
- * graphs. Only comm_create is not repeated, because the other ranks take part in it.
+ * AA_RESOURCE_EXHAUSTED from any function means that nothing was done. The host returns its cached memory to the driver
+ * and calls once more where memory of the device may be what was missing: allocations of the device, creation of
+ * streams and events, event_record, copies, fills, module_load, kernel_launch, ops, the launch of a graph and
+ * device_synchronize. A driver therefore needs no code of its own to reclaim memory for what these need (handles of
+ * libraries, modules). Other functions are not repeated: locked host memory does not grow with the device's free
+ * memory, and other ranks take part in collectives and comm_create.
  *
  * Out structs (aa_probe, aa_device_props, aa_memory_info, aa_allocation, aa_kernel_info). The host sets struct_size;
  * the driver writes nothing beyond it and leaves it unchanged.

@@ -51,8 +51,7 @@ struct GenerateOptions {
   // for a tokenizer whose tokens have no text of their own (Tokenizer::token_bytes), InvalidArgument if no token
   // continues an answer.
   std::shared_ptr<const Grammar> grammar;
-  // Seed of the random numbers. Empty: uses and advances the random number generator of the accelerator's current
-  // device.
+  // Seed of the random numbers. Empty: uses and advances the random number generator of the model's device.
   std::optional<uint64_t> seed;
   // Text ends before the first occurrence of one of these. Token boundaries do not matter.
   std::vector<std::string> stop;

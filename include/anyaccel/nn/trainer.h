@@ -69,9 +69,8 @@ class Trainer {
   int64_t steps_done() const noexcept { return step_; }
   double loss_scale() const noexcept { return scale_; }
   int64_t good_steps() const noexcept { return good_steps_; }
-  int64_t skipped_steps() const noexcept {
-    return skipped_steps_;
-  }  // of steps_done(); the optimizer does not count them
+  // Of steps_done(): those with FP16 that were skipped. The optimizer does not count them.
+  int64_t skipped_steps() const noexcept { return skipped_steps_; }
   void set_progress(int64_t steps_done, double loss_scale, int64_t good_steps, int64_t skipped_steps = 0);
 
  private:

@@ -1,7 +1,7 @@
 // The products of attention over prompts with AVX2: three rows by a panel of four vectors. Twelve sums, three vectors
 // and a broadcast number take all 16 registers, and the fourth vector is a memory operand. That is 18 instructions for
 // twelve multiply-adds, where six rows by two vectors take 20 and the compiler's loop takes 24. A core whose other
-// thread runs another virtual machine seems to be bound by the number of instructions (docs/performance.md). Included
+// thread runs another virtual machine seems to be bound by the number of instructions (docs/performance_prompts.md). Included
 // after base/simd/highway.h, once per instruction set; empty for others than AVX2.
 #include "accelerators/cpu/kernels/vector-inl.h"
 

@@ -44,7 +44,7 @@ class AttentionPlan {
   Merge* merges = nullptr;
   int64_t tile_count = 0;
   int64_t merge_count = 0;
-  int64_t work = 0;  // multiply-adds plus 4 for each element of keys, divided by 8
+  int64_t work = 0;  // multiply-adds of the scores plus 4 for each element of keys, divided by 8
 
  private:
   struct Span;

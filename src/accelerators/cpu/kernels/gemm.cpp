@@ -115,7 +115,7 @@ void read_words(const GemmPlan& plan, const Row& row, int64_t begin, int64_t n, 
   std::memcpy(to + whole, last, sizeof(last));
 }
 
-// pack_x() for an x in which a column is adjacent (the transposition of a row-major matrix): its elements lie as they
+// pack_x() for an x whose columns are contiguous (the transposition of a row-major matrix): its elements lie as they
 // are packed.
 void pack_transposed_x(const GemmPlan& plan, int64_t m0, int64_t rows, int index, int count) {
   const Matmul& args = *plan.args;
@@ -195,7 +195,7 @@ HWY_INLINE void widen_columns(const Raw* from, int64_t stride, int64_t rows, int
   }
 }
 
-// widen_sliver() for a weight in which a column is adjacent (the transposition of a row-major matrix).
+// widen_sliver() for a weight whose columns are contiguous (the transposition of a row-major matrix).
 void widen_transposed_sliver(const Matrix& weight, int64_t row, int64_t rows, int64_t k0, int64_t depth, float* wide) {
   const void* from = weight.at(row, k0);
   const int64_t stride = weight.column_stride;

@@ -460,7 +460,7 @@ Input read_x(Type type, const Matmul& args, DType weights) {
   return {weights, data, stride};
 }
 
-// multiply_rows() for a w in which a column is adjacent: sums the columns, each times a number of x. The results of a
+// multiply_rows() for a w whose columns are contiguous: sums the columns, each times a number of x. The results of a
 // token's experts, of which there are few, are summed this way.
 inline void sum_columns(const float* w, int64_t column_stride, int64_t rows, const Activations<float>& x, float* out,
                         int64_t out_stride) {

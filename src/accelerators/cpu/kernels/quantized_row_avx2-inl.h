@@ -59,8 +59,8 @@ HWY_INLINE __m256i add_twos(__m256i a, __m256i b) {
 // The structs of the formats have the same members:
 //   kBytes       Bytes of 256 weights: one block of a K format, or eight blocks of 32 values.
 //   kFine        Whether x is rounded to 16 bits instead of 8.
-//   place()      Where a quarter of a group of x (eight values) goes among the block's 256 bytes, unless kFine.
-//   put_factors  Fills a block's 16 floats of BlockRow::first and ::second from a group's scale and the sums of its halves.
+//   place()      Where a quarter of a group of x (eight values) goes among the block's 256 bytes; not used with kFine.
+//   put_factors  Fills a group's entries of BlockRow::first and ::second from its scale and the sums of its halves.
 //   add          For each stream s, adds the products of the weights at b[s] with block number `block` of x to total[s].
 template <bool kFifth>
 struct RowQ4OrQ5K {

@@ -226,8 +226,8 @@ HWY_INLINE FloatVec power_of_two(FloatVec n) {
   return hn::BitCast(kFloats, hn::ShiftLeft<23>(biased));
 }
 
-// 2^x for x <= 127, with a relative error below 2e-7. Returns 0 below -127 (with AVX-512 below -149, where denormals
-// are not flushed) and for -infinity. NaN gives NaN.
+// 2^x for x <= 127, with a relative error below 2e-7. Returns 0 below -127 (with AVX-512, and where denormals are not
+// flushed, below -149) and for -infinity. NaN gives NaN.
 HWY_INLINE FloatVec exp2_below(FloatVec x) {
   x = at_least(HWY_TARGET == HWY_AVX3 ? -200.0f : -127.0f, x);
   const auto n = hn::Round(x);

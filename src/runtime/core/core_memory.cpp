@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "runtime/core/core.h"

@@ -27,6 +27,7 @@ using test::Variable;
 int compilations = 0;
 int refusals = 0;  // of the next images that are loaded
 aa_code refusal = AA_INCOMPATIBLE;
+int exhausted_launches = 0;  // before the next one works
 std::string fingerprint = "c++ 1";
 const char* languages = "opencl-c, c++";
 
@@ -65,6 +66,7 @@ class ToyStream final : public abi::Stream {
   void synchronize() override {}
   void wait_event(abi::Event&) override {}
   void launch(abi::Kernel& kernel, const aa_launch& launch) override {
+    if (exhausted_launches > 0 && exhausted_launches-- > 0) throw abi::Failure(AA_RESOURCE_EXHAUSTED, "no more queues");
     const unsigned threads = launch.grid[0] * launch.block[0];
     for (unsigned i = 0; i < threads; ++i) static_cast<ToyKernel&>(kernel).function(launch.arguments, i);
   }
@@ -251,6 +253,16 @@ TEST_F(DeviceOpTest, AnImageThatTheDriverRefusesIsCompiledAnew) {
   EXPECT_THROW(run(builder), OutOfMemoryError);
   EXPECT_EQ(run(builder)[0], 10.5f);
   EXPECT_EQ(compilations, 2);
+}
+
+TEST_F(DeviceOpTest, ALaunchThatRunsOutOfAResourceIsMadeOnceMore) {
+  ScaleBuilder builder(toy, folder.path());
+  exhausted_launches = 1;
+  EXPECT_EQ(run(builder)[0], 10.5f);
+  exhausted_launches = 2;
+  EXPECT_THROW(run(builder), OutOfMemoryError);
+  EXPECT_EQ(exhausted_launches, 0);
+  EXPECT_EQ(run(builder)[0], 10.5f);
 }
 
 TEST_F(DeviceOpTest, ACacheThatCannotBeWrittenIsNoError) {

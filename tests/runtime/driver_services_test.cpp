@@ -45,7 +45,7 @@ void maybe_exhausted() {
 
 class TestEvent final : public abi::Event {
  public:
-  void record(abi::Stream&) override {}
+  void record(abi::Stream&) override { maybe_exhausted(); }
   bool query() override { return true; }
   void synchronize() override {}
 };
@@ -209,6 +209,11 @@ TEST_F(DriverServices, AnExhaustedResourceIsTriedOnceMore) {
   seen.exhausted = 1;
   accelerator.copy(to, from, 4, AA_COPY_DEVICE_TO_DEVICE, 0);
   EXPECT_STREQ(to, "abc");
+  anyaccel::Event event = accelerator.Event();
+  seen.exhausted = 1;
+  event.record(accelerator.current_stream());
+  EXPECT_EQ(seen.exhausted, 0);
+  EXPECT_TRUE(event.query());
   seen.exhausted = 2;
   EXPECT_THROW(accelerator.Event(), OutOfMemoryError);
   EXPECT_EQ(seen.exhausted, 0) << "it was tried more than twice, or once";

@@ -121,6 +121,133 @@ TEST_F(BuildCacheTest, AChangeOfAnythingBuildsAnew) {
   EXPECT_FALSE(cache.find(plan));
 }
 
+// Archives and copies set the time of modification.
+TEST_F(BuildCacheTest, AHeaderOfTheSameSizeAndTimeIsReadAgain) {
+  EXPECT_EQ(answer_of(cache.find_or_build(plan)), 42);
+  const auto time = fs::last_write_time(folder.path() / "answer.h");
+  folder.write("answer.h", "#define ANSWER 43\n");
+  fs::last_write_time(folder.path() / "answer.h", time);
+  EXPECT_EQ(answer_of(cache.find_or_build(plan)), 43);
+}
+
+TEST_F(BuildCacheTest, WhatChangesWhileItIsCompiledIsNotKept) {
+  const auto compile_then_write = [&](const std::string& file, const std::string& text) {
+    return folder
+        .write("late-c++",
+               "#!/bin/sh\n[ \"$1\" = --version ] && exec c++ --version\nc++ \"$@\" || exit\nprintf '" + text + "' >" +
+                   (folder.path() / file).string() + "\n",
+               true)
+        .string();
+  };
+  {
+    const Variable compiler("CXX", compile_then_write("answer.h", "#define ANSWER 43\\n"));
+    EXPECT_TRUE(cache.find_or_build(plan).is_private);
+    EXPECT_FALSE(cache.find(plan)) << "the header";
+    EXPECT_EQ(answer_of(cache.find_or_build(plan)), 43);
+  }
+  const Variable compiler("CXX", compile_then_write("answer.cpp", "extern \"C\" int answer() { return 9; }\\n"));
+  EXPECT_EQ(answer_of(cache.find_or_build(plan)), 43);
+  EXPECT_FALSE(cache.find(plan)) << "the source";
+  EXPECT_EQ(answer_of(cache.find_or_build(plan)), 9);
+}
+
+TEST_F(BuildCacheTest, TheCompilersVariablesAreAPartOfTheKey) {
+  fs::create_directories(folder.path() / "one");
+  fs::create_directories(folder.path() / "two");
+  folder.write("answer.cpp", "#include <number.h>\nextern \"C\" int answer() { return NUMBER; }\n");
+  folder.write("one/number.h", "#define NUMBER 1\n");
+  folder.write("two/number.h", "#define NUMBER 2\n");
+  for (const int number : {1, 2, 1}) {
+    const Variable path("CPATH", (folder.path() / (number == 1 ? "one" : "two")).string());
+    EXPECT_EQ(answer_of(cache.find_or_build(plan)), number);
+    EXPECT_TRUE(cache.find(plan));
+  }
+}
+
+TEST_F(BuildCacheTest, RelativeFlagsMeanTheCurrentFolder) {
+  folder.write("answer.cpp", "#include <number.h>\nextern \"C\" int answer() { return NUMBER; }\n");
+  plan.cxx_args.push_back("-Iinclude");
+  const fs::path before = fs::current_path();
+  for (const int number : {1, 2}) {
+    const fs::path here = folder.path() / std::to_string(number);
+    fs::create_directories(here / "include");
+    std::ofstream(here / "include/number.h") << "#define NUMBER " << number << "\n";
+    fs::current_path(here);
+    EXPECT_EQ(answer_of(cache.find_or_build(plan)), number);
+    EXPECT_TRUE(cache.find(plan));
+  }
+  fs::current_path(before);
+}
+
+TEST_F(BuildCacheTest, AChangedArchiveIsLinkedAgain) {
+  folder.write("answer.cpp", "extern \"C\" int number();\nextern \"C\" int answer() { return number(); }\n");
+  const std::string place = folder.path().string();
+  const auto make_archive = [&](int number) {
+    folder.write("number.c", "int number(void) { return " + std::to_string(number) + "; }\n");
+    fs::remove(folder.path() / "libnumber.a");
+    ASSERT_EQ(std::system(("cd '" + place + "' && cc -fPIC -c number.c && ar rc libnumber.a number.o").c_str()), 0);
+  };
+  for (const std::vector<std::string>& flags : {std::vector<std::string>{"-L" + place, "-lnumber"},
+                                                {"-Wl,-L" + place + ",-lnumber"},
+                                                {place + "/libnumber.a"}}) {
+    plan.ldflags = flags;
+    for (const int number : {1, 2}) {
+      make_archive(number);
+      EXPECT_EQ(answer_of(cache.find_or_build(plan)), number) << flags[0];
+      EXPECT_TRUE(cache.find(plan));
+    }
+  }
+}
+
+TEST_F(BuildCacheTest, OnlyTheSystemsCompilerStandsForItsHeaders) {
+  const fs::path include = folder.path() / "include/c++";
+  fs::create_directories(include);
+  folder.write("answer.cpp", "#include <number.h>\nextern \"C\" int answer() { return NUMBER; }\n");
+  plan.include_paths = {include.string()};
+  for (const int number : {1, 2}) {
+    std::ofstream(include / "number.h") << "#define NUMBER " << number << "\n";
+    EXPECT_EQ(answer_of(cache.find_or_build(plan)), number);
+  }
+}
+
+TEST_F(BuildCacheTest, NamesOfOneCompilerAreToldApart) {
+  fs::create_directories(folder.path() / "with blank");
+  const fs::path program = folder.write("wrapper", "#!/bin/sh\nexec c++ -DANSWER_OF=${0##*-} \"$@\"\n", true);
+  folder.write("answer.cpp", "extern \"C\" int answer() { return ANSWER_OF; }\n");
+  for (const char* number : {"1", "2"}) {
+    const fs::path name = folder.path() / "with blank" / (std::string("c++-") + number);
+    fs::create_symlink(program, name);
+    const Variable compiler("CXX", name.string());
+    EXPECT_EQ(std::to_string(answer_of(cache.find_or_build(plan))), number);
+  }
+}
+
+// Containers may share a host name and a cache folder, and number their processes alike.
+TEST_F(BuildCacheTest, AProcessOfAnotherContainerIsNotGone) {
+  const std::string here = process_identity();
+  EXPECT_FALSE(is_gone(here));
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWPID | CLONE_NEWNS) != 0) _exit(77);
+    const pid_t first = fork();
+    if (first == 0) {
+      if (mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+          mount("proc", "/proc", "proc", 0, nullptr) != 0) {
+        _exit(77);
+      }
+      _exit(is_gone(here) ? 1 : 0);
+    }
+    int status = 0;
+    waitpid(first, &status, 0);
+    _exit(WEXITSTATUS(status));
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "a namespace needs root";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
 TEST_F(BuildCacheTest, EightProcessesBuildOnce) {
   const Variable compiler("CXX", slow_compiler("0.3"));
   std::vector<pid_t> children;
@@ -224,8 +351,8 @@ TEST_F(BuildCacheTest, DamagedEntriesAreBuiltAnew) {
   EXPECT_EQ(answer_of(cache.find_or_build(plan)), 42);
   for (const std::string& damage : {std::string(), std::string("{"), text.substr(0, text.size() / 2),
                                     text.substr(0, text.size() - 5), "anyaccel op 99" + text.substr(13),
-                                    std::string("\0\0\0", 3), std::string("anyaccel op 1\nlibrary ../../x.so\nend\n"),
-                                    std::string("anyaccel op 1\nheader many 5 0 /x\nend\n")}) {
+                                    std::string("\0\0\0", 3), std::string("anyaccel op 2\nlibrary ../../x.so\nend\n"),
+                                    std::string("anyaccel op 2\ninput many 5 0 /x\nend\n")}) {
     std::ofstream(description, std::ios::binary) << damage;
     EXPECT_FALSE(cache.find(plan)) << damage;
     EXPECT_EQ(answer_of(cache.find_or_build(plan)), 42) << damage;

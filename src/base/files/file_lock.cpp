@@ -32,10 +32,16 @@ std::string start_time(const std::string& pid) {
   return field;
 }
 
-std::string host_name() {
+// Identifies where a process number has its meaning: containers and cloned machines may share a host name and a cache
+// folder.
+std::string host_identity() {
   char name[256] = "";
   gethostname(name, sizeof(name) - 1);
-  return *name ? name : "localhost";
+  std::string boot;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  struct stat space {};
+  stat("/proc/self/ns/pid", &space);
+  return std::string(*name ? name : "localhost") + "." + boot.substr(0, 8) + "." + std::to_string(space.st_ino);
 }
 
 std::string read_owner(int descriptor) {
@@ -50,13 +56,13 @@ std::string read_owner(int descriptor) {
 
 std::string process_identity() {
   const std::string pid = std::to_string(getpid());
-  return host_name() + " " + pid + " " + start_time(pid);
+  return host_identity() + " " + pid + " " + start_time(pid);
 }
 
 bool is_gone(const std::string& identity) {
   std::istringstream fields(identity);
   std::string host, pid, start;
-  if (!(fields >> host >> pid >> start) || host != host_name()) return false;
+  if (!(fields >> host >> pid >> start) || host != host_identity()) return false;
   return start_time(pid) != start;
 }
 

@@ -27,6 +27,7 @@ std::vector<std::string> cxx_command(const std::string& asked) {
   }
   const char* variable = std::getenv("CXX");
   if (variable && *variable) {
+    if (!find_program(variable).empty()) return {variable};  // its path may contain blanks
     std::vector<std::string> command = split_words(variable, "CXX");
     if (command.empty() || find_program(command[0]).empty()) {
       throw UnavailableError("CXX=" + std::string(variable) +
@@ -45,11 +46,13 @@ std::vector<std::string> cxx_command(const std::string& asked) {
 
 std::string compiler_identity(const std::string& program) {
   std::error_code error;
-  const std::string file = std::filesystem::canonical(find_program(program), error).string();
+  // A program may act according to the name it was called by: ccache is linked to by the names of compilers.
+  const std::string name = find_program(program);
+  const std::string file = std::filesystem::canonical(name, error).string();
   struct stat info {};
   if (file.empty() || stat(file.c_str(), &info) != 0) return program;
-  return file + " " + std::to_string(info.st_size) + " " + std::to_string(info.st_mtim.tv_sec) + "." +
-         std::to_string(info.st_mtim.tv_nsec);
+  return (name == file ? file : name + " " + file) + " " + std::to_string(info.st_size) + " " +
+         std::to_string(info.st_mtim.tv_sec) + "." + std::to_string(info.st_mtim.tv_nsec);
 }
 
 std::string compiler_version(const std::string& program) {

@@ -11,7 +11,7 @@ namespace anyaccel {
 // was found.
 std::vector<std::string> cxx_command(const std::string& asked = {});
 
-// Identifies the compiler and its version, without starting it: file, size, modification time.
+// Identifies the compiler and its version, without starting it: name, file, size, modification time.
 std::string compiler_identity(const std::string& program);
 
 // Returns the first line of its --version output; starts it.

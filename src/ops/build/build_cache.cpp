@@ -9,10 +9,9 @@
 
 #include <atomic>
 #include <cerrno>
-#include <charconv>
+#include <chrono>
 #include <cstring>
 #include <fstream>
-#include <sstream>
 #include <string_view>
 #include <vector>
 
@@ -23,9 +22,8 @@
 #include "base/files/file_lock.h"
 #include "base/files/files.h"
 #include "base/hash.h"
-#include "base/process/shell.h"
-#include "base/process/subprocess.h"
 #include "base/process/toolchain.h"
+#include "ops/build/cache_entry.h"
 #include "ops/build/source_languages.h"
 
 namespace anyaccel::ops {
@@ -33,106 +31,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
-int64_t nanoseconds(const timespec& time) { return int64_t{time.tv_sec} * 1000000000 + time.tv_nsec; }
-
-// The description of an entry is read in microseconds, because every load() waits for it. Each line of the file is a
-// key and its value:
-//
-//   anyaccel op 1
-//   library NAME        hash HEX            compiler FILE SIZE TIME   (and other facts for a person to read)
-//   header SIZE TIME HEX PATH               size in bytes, time of change in nanoseconds, hash of the contents
-constexpr const char* entry_magic = "anyaccel op 1";
 // This is far more than thousands of headers need.
 constexpr size_t most_entry_bytes = 16 << 20;
 
-struct Header {
-  int64_t size = 0;
-  int64_t time = 0;
-  std::string_view hash;
-  std::string path;
-};
-
-struct Entry {
-  std::string text;  // the views point into it
-  std::string_view library;
-  std::string_view library_hash;
-  std::vector<Header> headers;
-};
-
-std::string_view take_word(std::string_view& rest) {
-  const size_t end = std::min(rest.find(' '), rest.size());
-  const std::string_view word = rest.substr(0, end);
-  rest.remove_prefix(std::min(end + 1, rest.size()));
-  return word;
-}
-
-bool take_number(std::string_view& rest, int64_t& number) {
-  const std::string_view word = take_word(rest);
-  const auto result = std::from_chars(word.data(), word.data() + word.size(), number);
-  return result.ec == std::errc() && result.ptr == word.data() + word.size() && !word.empty();
-}
-
-// Returns false if the text is damaged. An entry ends with the line "end", so a truncated one is detected.
-bool parse_entry(Entry& entry) {
-  std::string_view rest = entry.text;
-  const auto take_line = [&rest] {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    const std::string_view line = rest.substr(0, end);
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-    return line;
-  };
-  if (take_line() != entry_magic) return false;
-  while (!rest.empty()) {
-    std::string_view line = take_line();
-    const std::string_view key = take_word(line);
-    if (key == "library") {
-      entry.library = line;
-    } else if (key == "hash") {
-      entry.library_hash = line;
-    } else if (key == "header") {
-      Header header;
-      if (!take_number(line, header.size) || !take_number(line, header.time)) return false;
-      header.hash = take_word(line);
-      header.path = line;
-      entry.headers.push_back(std::move(header));
-    } else if (key == "end") {
-      return !entry.library.empty() && entry.library.find('/') == std::string_view::npos;
-    }
-  }
-  return false;
-}
-
-bool is_same_header(const Header& header, bool may_be_missing) {
-  struct stat info {};
-  if (stat(header.path.c_str(), &info) != 0) return may_be_missing;
-  if (info.st_size != header.size) return false;
-  if (nanoseconds(info.st_mtim) == header.time) return true;
-  return file_hash(header.path) == header.hash;
-}
-
 // Returns the library that a manifest names if all checks pass; else sets `reason`. The folder is one that nobody else
 // can change.
-std::optional<BuiltLibrary> check_entry(const fs::path& manifest, bool headers_may_be_missing, std::string& reason) {
+std::optional<BuiltLibrary> check_entry(const fs::path& manifest, bool inputs_may_be_missing, std::string& reason) {
   const TrustedPath description = open_trusted_file(manifest, Trust::user);
-  Entry entry;
-  if (auto text = description.ok() ? read_descriptor(description.descriptor.get(), most_entry_bytes, reason)
-                                   : std::optional<std::string>()) {
-    entry.text = std::move(*text);
-  } else {
+  const auto text = description.ok() ? read_descriptor(description.descriptor.get(), most_entry_bytes, reason)
+                                     : std::optional<std::string>();
+  if (!text) {
     reason = description.ok() ? "its description cannot be read: " + reason : description.reason;
     return {};
   }
-  if (!parse_entry(entry)) {
+  const auto entry = parse_entry(*text);
+  if (!entry) {
     reason = "its description is damaged, or of another version";
     return {};
   }
-  const fs::path file = manifest.parent_path() / entry.library;
-  for (const Header& header : entry.headers) {
-    if (!is_same_header(header, headers_may_be_missing)) {
-      reason = "the header " + header.path + " has changed";
-      return {};
-    }
-  }
+  if (!is_current(*entry, inputs_may_be_missing, reason)) return {};
+  const fs::path file = manifest.parent_path() / entry->library;
   const TrustedPath library = open_trusted_file(file, Trust::user);
   if (!library.ok()) {
     reason = library.reason;
@@ -143,7 +61,7 @@ std::optional<BuiltLibrary> check_entry(const fs::path& manifest, bool headers_m
     reason = "the library " + file.string() + " cannot be read: " + reason;
     return {};
   }
-  if (image->hash() != entry.library_hash) {
+  if (image->hash() != entry->library_hash) {
     reason = "the library " + file.string() + " is damaged";
     return {};
   }
@@ -180,12 +98,12 @@ std::string unique_suffix() {
   return identity + "." + std::to_string(count++);
 }
 
-// Removes the folders that killed builds left behind.
+// Removes what killed builds left behind.
 void sweep(const fs::path& folder) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const std::string name = entry.path().filename().string();
-    if (!name.starts_with("build-")) continue;
+    if (!name.starts_with("build-") && !name.starts_with("probe-")) continue;
     std::string identity = name.substr(6, name.rfind('.') - 6);
     // Host names contain no underscore, and process and start time are numbers.
     for (char& c : identity) {
@@ -213,30 +131,6 @@ bool cannot_write(const fs::path& folder, std::string& reason) {
   return !written;
 }
 
-// Returns whether a header comes with the compiler; the compiler's identity covers those already.
-bool comes_with_compiler(const std::string& header) {
-  return header.find("/lib/gcc/") != std::string::npos || header.find("/lib/clang/") != std::string::npos ||
-         header.find("/include/c++/") != std::string::npos;
-}
-
-std::string describe(const BuildPlan& plan, const std::vector<std::string>& headers, const std::string& library,
-                     const std::string& library_hash) {
-  const std::string compiler = cxx_command(plan.compiler)[0];
-  std::ostringstream text;
-  text << entry_magic << "\nlibrary " << library << "\nhash " << library_hash << "\nop " << plan.op_name << "\ntarget "
-       << plan.target << "\ncompiler " << compiler_identity(compiler) << "\nversion " << compiler_version(compiler)
-       << "\narguments " << quote_words(plan.cxx_args) << "\n";
-  for (const std::string& source : plan.sources) text << "source " << source << "\n";
-  for (const std::string& header : headers) {
-    struct stat info {};
-    if (comes_with_compiler(header) || stat(header.c_str(), &info) != 0) continue;
-    text << "header " << info.st_size << ' ' << nanoseconds(info.st_mtim) << ' ' << file_hash(header).value_or("-")
-         << ' ' << fs::absolute(header).string() << "\n";
-  }
-  text << "end\n";
-  return text.str();
-}
-
 void write_file(const fs::path& file, const std::string& text) {
   std::ofstream stream(file, std::ios::binary);
   stream << text;
@@ -257,10 +151,18 @@ LibraryImage image_of(const fs::path& file) {
   return std::move(*image);
 }
 
+// The variables that change what compilers read or do, besides those that are part of the recipe.
+constexpr const char* compiler_variables[] = {
+    "CPATH",         "C_INCLUDE_PATH",  "CPLUS_INCLUDE_PATH", "LIBRARY_PATH",
+    "COMPILER_PATH", "GCC_EXEC_PREFIX", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"};
+
 // Returns the "-<compiler>" of an entry's name; empty if there is no compiler.
 std::string compiler_suffix(const BuildPlan& plan) {
   try {
     Hash hash;
+    for (const char* variable : compiler_variables) {
+      if (const char* value = std::getenv(variable)) hash.add(variable).add(value);
+    }
     for (const std::string& part : cxx_command(plan.compiler)) hash.add(compiler_identity(part));
     for (const std::string& source : plan.sources) {
       if (const SourceLanguage* language = language_of(source)) hash.add(compiler_identity(language->compiler()));
@@ -299,18 +201,29 @@ BuiltLibrary build_privately(const BuildPlan& plan) {
   return {library.string(), image_of(library), true, true};
 }
 
+fs::path entry_path(const fs::path& folder, const BuildPlan& plan) {
+  return folder / (recipe_hash(plan) + compiler_suffix(plan) + ".entry");
+}
+
 BuiltLibrary build_in(const fs::path& folder, const BuildPlan& plan) {
+  const auto begin = std::chrono::system_clock::now();
+  const fs::path entry = entry_path(folder, plan);
   WorkFolder work{folder / ("build-" + unique_suffix())};
   const fs::path fresh = work.path() / "library.so";
-  const std::vector<std::string> headers = compile_library(plan, work.path(), fresh);
+  const std::vector<std::string> inputs = compile_library(plan, work.path(), fresh);
   LibraryImage image = image_of(fresh);
   const std::string library = plan.op_name + "-" + plan.target + "-" + image.hash().substr(0, 16) + ".so";
   const fs::path manifest = work.path() / "entry";
-  write_file(manifest, describe(plan, headers, library, image.hash()));
+  write_file(manifest, describe_entry(plan, inputs, library, image.hash()));
+  if (const std::string changed = changed_since(begin, plan, inputs); !changed.empty()) {
+    // The compiler may have read it before the change, and the description has what it contains now.
+    log_info("op \"" + plan.op_name + "\" is not kept, because " + changed + " changed while it was compiled");
+    return {fresh.string(), std::move(image), true, true};
+  }
   keep_from_others(fresh);
   keep_from_others(manifest);
   fs::rename(fresh, folder / library);
-  fs::rename(manifest, folder / (recipe_hash(plan) + compiler_suffix(plan) + ".entry"));
+  fs::rename(manifest, entry);
   return {(folder / library).string(), std::move(image), true, false};
 }
 
@@ -354,7 +267,7 @@ BuiltLibrary BuildCache::find_or_build(const BuildPlan& plan, bool rebuild) cons
     if (!rebuild) {
       if (auto found = find_in(folder, plan, reason)) return std::move(*found);
     }
-    const fs::path entry = folder / (recipe_hash(plan) + compiler_suffix(plan) + ".entry");
+    const fs::path entry = entry_path(folder, plan);
     std::error_code error;
     if (fs::exists(entry, error)) log_info("op \"" + plan.op_name + "\" is built anew: " + reason);
 

@@ -3,9 +3,10 @@
 //
 // Layout: <cache folder>/ops/<op>/<recipe>-<compiler>.entry names a library next to it and what it was built from.
 // <recipe> stands for the sources' contents, every flag, the target and the interface's version, <compiler> for the
-// compiler's file. An entry is valid if the headers that the compiler read have not changed and the library's hash is
-// right; anything else (a truncated file, another machine's file that does not load, another user's file) is built
-// again. A library is put in place by renaming, so that nobody sees half of one. Builders of one entry take turns with
+// compiler's file and the variables that it reads (CPATH). An entry is valid if the headers that the compiler read and
+// the libraries that the flags name have not changed and the library's hash is right (cache_entry.h); anything else (a
+// truncated file, another machine's file that does not load, another user's file) is built again. What is built while
+// one of its sources or headers changes is not kept. A library is put in place by renaming, so that nobody sees half of one. Builders of one entry take turns with
 // a file lock, which the kernel releases when its owner ends; if locks do not work, or their owner makes no progress,
 // work is done twice instead of waiting. If the folder is not writable, or could be written by another user
 // (base/files/trusted_path.h), a process builds only for itself. The library that is loaded is a copy in memory of the
@@ -50,7 +51,7 @@ class BuildCache {
 };
 
 // Compiles a plan's sources to the shared library `output`, using the existing folder `work` for intermediate files.
-// Returns the headers that the compiler read. Throws BuildError or UnavailableError.
+// Returns the headers that the compiler read and the linked_files(). Throws BuildError or UnavailableError.
 std::vector<std::string> compile_library(const BuildPlan& plan, const std::filesystem::path& work,
                                          const std::filesystem::path& output);
 

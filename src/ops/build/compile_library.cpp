@@ -12,6 +12,7 @@
 #include "base/process/subprocess.h"
 #include "base/process/toolchain.h"
 #include "ops/build/build_cache.h"
+#include "ops/build/cache_entry.h"
 #include "ops/build/source_languages.h"
 
 namespace anyaccel::ops {
@@ -133,12 +134,13 @@ std::vector<std::string> compile_library(const BuildPlan& plan, const std::files
     append(link, plan.ldflags);
     run_step(plan, link);
   }
-  std::set<std::string> headers;
+  std::set<std::string> inputs;
   for (const auto& depfile : depfiles) {
-    for (std::string& name : read_depfile(depfile)) headers.insert(std::move(name));
+    for (std::string& name : read_depfile(depfile)) inputs.insert(std::move(name));
   }
-  for (const std::string& source : plan.sources) headers.erase(source);
-  return {headers.begin(), headers.end()};
+  for (std::string& name : linked_files(plan)) inputs.insert(std::move(name));
+  for (const std::string& source : plan.sources) inputs.erase(source);
+  return {inputs.begin(), inputs.end()};
 }
 
 }  // namespace anyaccel::ops

@@ -152,6 +152,16 @@ TEST(DriverName, Rules) {
   EXPECT_FALSE(is_valid_driver_name(std::string(64, 'a')));
 }
 
+TEST(CompleteTable, RefusesSettingsWithoutTexts) {
+  aa_driver raw = full_table();
+  const aa_option_info options[] = {{"mode", "how it works", ""}, {"depth", "how deep it goes", nullptr}};
+  raw.options = options;
+  raw.option_count = 2;
+  const std::string text = refusal(&raw);
+  EXPECT_HAS(text, "setting 1");
+  EXPECT_HAS(text, "\"depth\"");
+}
+
 TEST(CompleteTable, RefusesAnotherDraftWithBoth) {
   aa_driver raw = full_table();
   raw.abi_draft = AA_ABI_DRAFT + 5;

@@ -28,6 +28,9 @@ grep -q "^reference.async" "$work/out" || fail "the plugin was not detected: $(c
 # Its second kind of memory is listed.
 DS_ACCELERATOR=reference.async "$anyaccel" info >"$work/out" 2>&1 || fail "info: $(cat "$work/out")"
 grep -q 'memory "spare": .* of .* free, for ops and copies$' "$work/out" || fail "no kinds of memory: $(cat "$work/out")"
+# So are its settings.
+grep -q '^settings, in ANYACCEL_REFERENCE_ASYNC_OPTIONS=' "$work/out" || fail "no settings: $(cat "$work/out")"
+grep -q '^  lazy  *1: hold work back until it is released (default: 0)$' "$work/out" || fail "no setting: $(cat "$work/out")"
 
 # Reports are written when nothing could be run.
 REFERENCE_ASYNC_MUTATION=initialize_crashes "$anyaccel" conformance --plugin "$plugin" --json --junit "$work/junit.xml" \

@@ -19,6 +19,7 @@
 #include "cli/commands/commands.h"
 #include "cli/json_output.h"
 #include "cli/text_layout.h"
+#include "runtime/driver/driver_options.h"
 #include "runtime/driver/host_services.h"
 
 namespace anyaccel::cli {
@@ -156,6 +157,11 @@ JsonValue collect() {
                         {"version", driven->driver().version},
                         {"abi", std::to_string(driven->driver().abi_version >> 16) + "." +
                                     std::to_string(driven->driver().abi_version & 0xffff)}};
+    const aa_driver& driver = driven->driver();
+    for (const aa_option_info& setting : std::span(driver.options, driver.option_count)) {
+      chosen["settings"].push_back({{"key", setting.key}, {"help", setting.help}, {"default", setting.fallback}});
+    }
+    if (driver.option_count > 0) chosen["settings_variable"] = options_variable(driver.name);
     if (const std::string note = collectives_note(*driven); !note.empty()) chosen["communication_backend_note"] = note;
     chosen["files"] = files_way(*driven);
     if (const std::string compiler = kernel_compiler(*driven); !compiler.empty()) chosen["kernel_compiler"] = compiler;
@@ -282,6 +288,14 @@ void print(const JsonValue& info) {
     std::printf("kernel compiler %s\n", text(chosen, "kernel_compiler").c_str());
   }
   if (chosen.find("files")) print_entry("files", 16, text(chosen, "files"));
+  if (chosen.find("settings_variable")) {
+    std::printf("\nsettings, in %s=\"KEY=VALUE,...\"\n", text(chosen, "settings_variable").c_str());
+    for (const JsonValue& setting : elements(chosen, "settings")) {
+      const std::string fallback = text(setting, "default");
+      print_entry("  " + text(setting, "key"), 33,
+                  text(setting, "help") + (fallback.empty() ? "" : " (default: " + fallback + ")"));
+    }
+  }
   std::printf("\nop builders\n");
   for (const JsonValue& builder : elements(info, "op_builders")) {
     const std::string built = text(builder, "built");

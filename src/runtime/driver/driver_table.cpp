@@ -112,6 +112,13 @@ abi::DriverCalls completed(const aa_driver* raw, std::string_view origin) {
     if (!(table.*text)) table.*text = "";
   }
   if (!table.options) table.option_count = 0;
+  for (uint32_t i = 0; i < table.option_count; ++i) {
+    const aa_option_info& setting = table.options[i];
+    if (setting.key && setting.help && setting.fallback) continue;
+    refuse(origin, "setting " + std::to_string(i) + " of aa_driver::options" +
+                       (setting.key ? " (\"" + std::string(setting.key) + "\")" : "") +
+                       " has a text that is null; an empty one is \"\"");
+  }
   fill_all(table);
   return table;
 }

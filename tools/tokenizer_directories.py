@@ -113,6 +113,20 @@ DIRECTORIES = {
         "model_type": "mistral", "tokenizer.json": "llama.json",
         "tokenizer_config.json": {"tokenizer_class": "LlamaTokenizer", "legacy": False, "add_bos_token": True},
         "added_tokens.json": {"[INST]": PIECES, "[/INST]": PIECES + 1}},
+    # transformers ignores the class that these files name, since published files of the family name a wrong one.
+    "phi3_json": {
+        "model_type": "phi3", "tokenizer.json": "llama.json",
+        "tokenizer_config.json": {
+            "tokenizer_class": "LlamaTokenizer", "legacy": False, "add_bos_token": False, "eos_token": "<|im_end|>",
+            "added_tokens_decoder": {**LLAMA_FIRST, **chat_tokens(PIECES, *odd_tokens())}}},
+    "granite_json": {
+        "model_type": "granite", "tokenizer.json": "gpt2.json",
+        "tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer", "bos_token": "<|endoftext|>",
+                                  "eos_token": "<|endoftext|>"}},
+    # Without a class, that of the model's family is used.
+    "starcoder2_no_class": {
+        "model_type": "starcoder2", "tokenizer.json": "gpt2.json",
+        "tokenizer_config.json": {"eos_token": "<|endoftext|>"}},
     # A tokenizer.model with each way to name tokens.
     "llama_model": {
         "model_type": "llama", "tokenizer.model": "llama.model",

@@ -232,16 +232,40 @@ TokenizerClass class_called(const std::string& name, std::vector<std::string>& n
   return TokenizerClass::Generic;
 }
 
+// Returns the class that transformers registers for the model type; empty if it has none. "TokenizersBackend" stands for
+// the steps of tokenizer.json, whichever class the files name.
+std::string_view registered_class(std::string_view model_type) {
+  struct Families {
+    std::string_view name;
+    std::array<std::string_view, 12> model_types;
+  };
+  static constexpr Families families[] = {
+      {"TokenizersBackend",
+       {"glm", "glm4", "granite", "granitemoe", "granitemoeshared", "internlm3", "ministral", "mistral", "mixtral",
+        "olmo2", "phi3", "stablelm"}},
+      {"Qwen2Tokenizer", {"qwen2", "qwen2_moe", "qwen3", "qwen3_moe"}},
+      {"GPT2Tokenizer", {"gpt2", "gptj", "opt", "phi", "starcoder2"}},
+      {"GPTNeoXTokenizer", {"gpt_neox", "mpt", "olmoe"}},
+      {"GemmaTokenizer", {"gemma", "gemma2", "gemma3_text"}},
+      {"CohereTokenizer", {"cohere", "cohere2"}},
+  };
+  if (model_type.empty()) return {};
+  for (const Families& family : families) {
+    if (std::ranges::count(family.model_types, model_type) > 0) return family.name;
+  }
+  return {};
+}
+
 // Returns the class that transformers' AutoTokenizer would choose for this directory.
 TokenizerClass choose_class(const TokenizerFiles& files, const ClassNames& names, std::vector<std::string>& notes) {
   if (!files.tokenizer_json) {
     // Only LlamaTokenizer has rules for tokenizer.model.
     return names.name == "LlamaTokenizer" ? TokenizerClass::Llama : TokenizerClass::Generic;
   }
-  if (names.model_type == "mistral" || names.model_type == "ministral") return TokenizerClass::Generic;
+  const std::string_view registered = registered_class(names.model_type);
+  if (registered == "TokenizersBackend") return TokenizerClass::Generic;
   if (names.model_type == "qwen2") return TokenizerClass::Qwen2;
-  if (names.model_type == "qwen3" && names.name.empty()) return TokenizerClass::Qwen2;
-  if (names.model_type == "gpt2" && names.name.empty()) return TokenizerClass::Gpt2;
+  if (names.name.empty()) return class_called(std::string(registered), notes);
   const bool byte_level = files.tokenizer_json->text.find("\"ByteLevel\"") != std::string::npos;
   if (names.name == "LlamaTokenizer" && byte_level) return TokenizerClass::Generic;
   return class_called(names.name, notes);

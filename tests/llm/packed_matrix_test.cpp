@@ -273,6 +273,34 @@ TEST(PackedMatrices, OrdersAndZeroPointsThatSettingsContradictAreRefused) {
   }
 }
 
+// Four bits in a byte each, as llm-compressor stores weights whose inputs are rounded too.
+TEST(PackedMatrices, BytesOfFourBitsAreBlocksOfBytes) {
+  const auto how =
+      quantization(R"({"quant_method": "compressed-tensors", "format": "int-quantized", "config_groups": {"g":
+      {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "strategy": "group", "group_size": 32}}}})");
+  const TestDirectory dir;
+  std::vector<int8_t> numbers(2 * 64);
+  for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<int8_t>(static_cast<int>(i % 16) - 8);
+  const std::vector<float> scales = {0.5F, 1, 2, 4};
+  write_model(dir.path(), {{{"m.weight", DType::I8, {2, 64}}, bytes_of_numbers(numbers)},
+                           {{"m.weight_scale", DType::F32, {2, 2}}, bytes_of_numbers(scales)}});
+  const Checkpoint checkpoint = Checkpoint::open(dir.path());
+  const auto matrix = PackedMatrix::find(checkpoint, "m", *how, 2, 64);
+  ASSERT_NE(matrix, nullptr);
+  ASSERT_NE(matrix->block_format(), nullptr);
+  EXPECT_EQ(matrix->block_format()->name, "Q8_0");
+  const auto values = matrix->read(checkpoint);
+  std::vector<float> decoded(numbers.size()), of_blocks(numbers.size());
+  values->decode(0, 2, decoded.data());
+  std::vector<std::byte> blocks(numbers.size() / 32 * matrix->block_format()->bytes);
+  values->encode(0, 2, blocks.data());
+  decode_blocks(*matrix->block_format(), blocks, of_blocks);
+  for (size_t i = 0; i < numbers.size(); ++i) {
+    EXPECT_EQ(decoded[i], static_cast<float>(numbers[i]) * scales[i / 32]) << i;
+    EXPECT_EQ(of_blocks[i], decoded[i]) << i;
+  }
+}
+
 TEST(PackedMatrices, SettingsThatMayChangeTheWeightsAreRefusedByName) {
   const auto refused = [](std::string_view part, const std::string& json) {
     expect_contains(checkpoint_error([&] { quantization(json); }), part);
@@ -281,16 +309,32 @@ TEST(PackedMatrices, SettingsThatMayChangeTheWeightsAreRefusedByName) {
     return R"({"quant_method": "gptq", "bits": 4, "group_size": 128)" + more + "}";
   };
   EXPECT_NE(quantization(gptq(R"(, "desc_act": true, "damp_percent": 0.1, "dynamic": {}, "meta": {"a": 1})")), nullptr);
+  // What GPTQModel 7.6 and transformers 5 write.
+  EXPECT_TRUE(quantization(gptq(R"(, "checkpoint_format": "gptq", "format": "gptq", "method": "gptq", "sym": false,
+      "act_group_aware": true, "dynamic": {"-:.*down": {}})"))
+                  ->zeros_less_one);
+  EXPECT_FALSE(quantization(gptq(R"(, "checkpoint_format": "gptq_v2", "format": "gptq_v2")"))->zeros_less_one);
+  EXPECT_FALSE(quantization(gptq(R"(, "format": "gptq_v2")"))->zeros_less_one);
+  EXPECT_NE(
+      quantization(R"({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": true, "damp_percent": 0.1,
+      "desc_act": false, "act_group_aware": true, "sym": true, "true_sequential": true, "format": "gemm", "batch_size": 1,
+      "backend": "auto", "cache_block_outputs": true, "version": "gemm"})"),
+      nullptr);
   refused("has no quant_method", R"({"bits": 4})");
   refused("\"bitsandbytes\"", R"({"quant_method": "bitsandbytes", "load_in_4bit": true})");
   refused("bits", R"({"quant_method": "gptq", "bits": 3, "group_size": 128})");
   refused("group_size", R"({"quant_method": "gptq", "bits": 4, "group_size": 0})");
   refused("checkpoint_format", gptq(R"(, "checkpoint_format": "marlin")"));
   refused("is_marlin_format", gptq(R"(, "is_marlin_format": true)"));
-  refused("dynamic", gptq(R"(, "dynamic": {"-:.*down": {}})"));
+  refused("dynamic", gptq(R"(, "dynamic": {"-:.*down": {}, "+:.*o_proj": {"bits": 8}})"));
+  refused("format", gptq(R"(, "format": "marlin")"));
+  refused("format", gptq(R"(, "checkpoint_format": "gptq", "format": "gptq_v2")"));
+  refused("method", gptq(R"(, "method": "qqq")"));
   refused("pack_dtype", gptq(R"(, "pack_dtype": "int64")"));
   refused("\"new_idea\"", gptq(R"(, "new_idea": 2)"));
   refused("version", R"({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemv"})");
+  refused("format", R"({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "format": "gemv"})");
+  refused("desc_act", R"({"quant_method": "awq", "bits": 4, "group_size": 128, "desc_act": true})");
   refused("zero_point", R"({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": false})");
   refused("fmt", R"({"quant_method": "fp8", "fmt": "e5m2"})");
   refused("weight_block_size", R"({"quant_method": "fp8", "weight_block_size": [128]})");

@@ -294,19 +294,20 @@ void PackedMatrix::choose_block_format(const Checkpoint& checkpoint) {
     block_format_ = find_block_format(39);
     return;
   }
-  if (how_.bits != 4 && how_.bits != 8) return;
+  const bool bytes = how_.kind == Kind::Int8;  // whatever the number of bits that they use
+  if (!bytes && how_.bits != 4 && how_.bits != 8) return;
   const std::unique_ptr<PackedValues> values = read_scales(checkpoint);
   for (const float scale : values->scales_) {
     if (fp16_to_float(float_to_fp16(scale)) != scale) return;
   }
-  const int middle = how_.kind == Kind::Int8 ? 0 : 1 << (how_.bits - 1);
+  const int middle = bytes ? 0 : 1 << (how_.bits - 1);
   for (const int16_t zero : values->zeros_) {
     if (zero != middle) return;
   }
   for (int64_t k = 0; k < columns_; ++k) {
     if (values->group_of_[static_cast<size_t>(k)] != k / group_) return;
   }
-  block_format_ = find_block_format(how_.bits == 4 ? 2 : 8);
+  block_format_ = find_block_format(how_.bits == 4 && !bytes ? 2 : 8);
 }
 
 std::vector<std::string> PackedMatrix::tensors() const {

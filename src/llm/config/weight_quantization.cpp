@@ -54,63 +54,105 @@ void read_bits(const JsonRef& object, std::string_view key, std::initializer_lis
   if (std::ranges::count(known, out.bits) > 0) return;
   std::string names;
   for (const int bits : known) names += (names.empty() ? "" : ", ") + std::to_string(bits);
-  value.fail("one of " + names);
+  value.fail((known.size() > 1 ? "one of " : "") + names);
+}
+
+// How the quantizer worked and which kernels run. transformers 5 writes the fields of GPTQ for AWQ too.
+constexpr std::string_view of_quantizer[] = {"damp_percent",
+                                             "static_groups",
+                                             "true_sequential",
+                                             "act_group_aware",
+                                             "meta",
+                                             "model_name_or_path",
+                                             "quantizer",
+                                             "backend",
+                                             "model_file_base_name",
+                                             "dataset",
+                                             "tokenizer",
+                                             "batch_size",
+                                             "block_name_to_quantize",
+                                             "exllama_config",
+                                             "cache_block_outputs",
+                                             "max_input_length",
+                                             "module_name_preceding_first_block",
+                                             "model_seqlen",
+                                             "pad_token_id",
+                                             "disable_exllama",
+                                             "modules_in_block_to_quantize",
+                                             "damp_auto_increment",
+                                             "mse",
+                                             "uri",
+                                             "do_fuse",
+                                             "fuse_max_seq_len",
+                                             "modules_to_fuse"};
+
+// Fails if the field is there and is another text.
+void expect_text(const JsonRef& object, std::string_view key, std::string_view expected) {
+  if (text_of(object, key, std::string(expected)) != expected) object.at(key).fail(quote_text(expected));
+}
+
+// Patterns that begin with "-" leave modules as they are, which their tensors show; others change settings.
+void refuse_settings_of_modules(const JsonRef& object) {
+  const auto dynamic = object.find("dynamic");
+  if (!dynamic || is_empty(*dynamic)) return;
+  if (!dynamic->is_object()) dynamic->fail("an object");
+  for (size_t i = 0; i < dynamic->size(); ++i) {
+    if (dynamic->key(i).starts_with('-')) continue;
+    dynamic->member(i).error("modules with settings of their own are not supported");
+  }
 }
 
 void read_gptq(const JsonRef& object, WeightQuantization& out) {
-  constexpr std::string_view read[] = {"quant_method", "bits",       "group_size", "desc_act",
-                                       "sym",          "pack_dtype", "lm_head",    "checkpoint_format"};
-  constexpr std::string_view ignored[] = {"damp_percent",
-                                          "static_groups",
-                                          "true_sequential",
-                                          "meta",
-                                          "model_name_or_path",
-                                          "quantizer",
-                                          "backend",
-                                          "model_file_base_name",
-                                          "dataset",
-                                          "tokenizer",
-                                          "batch_size",
-                                          "block_name_to_quantize",
-                                          "exllama_config",
-                                          "cache_block_outputs",
-                                          "max_input_length",
-                                          "module_name_preceding_first_block",
-                                          "model_seqlen",
-                                          "pad_token_id",
-                                          "disable_exllama",
-                                          "modules_in_block_to_quantize",
-                                          "version",
-                                          "damp_auto_increment",
-                                          "mse",
-                                          "uri"};
-  refuse_field(object, "dynamic", "modules with settings of their own are not supported");
+  constexpr std::string_view read[] = {"quant_method",      "method", "bits",       "group_size",
+                                       "desc_act",          "sym",    "pack_dtype", "lm_head",
+                                       "checkpoint_format", "format", "version",    "dynamic"};
+  refuse_settings_of_modules(object);
   refuse_field(object, "is_marlin_format", "the layout of Marlin is not supported; expected false");
-  check_fields(object, read, ignored);
+  check_fields(object, read, of_quantizer);
+  expect_text(object, "method", "gptq");
   out.kind = Kind::Gptq;
   read_bits(object, "bits", {2, 4, 8}, out);
   out.group = read_group(object);
   out.symmetric = read_flag(object, "sym", true);
   out.has_order = read_flag(object, "desc_act", false);
-  const std::string format = text_of(object, "checkpoint_format", "gptq");
-  if (format != "gptq" && format != "gptq_v2") object.at("checkpoint_format").fail("\"gptq\" or \"gptq_v2\"");
+  // Two names of the same field; newer programs write both.
+  const std::string_view key = object.find("checkpoint_format") ? "checkpoint_format" : "format";
+  const std::string format = text_of(object, key, "gptq");
+  if (format != "gptq" && format != "gptq_v2") object.at(key).fail("\"gptq\" or \"gptq_v2\"");
+  expect_text(object, "format", format);
   out.zeros_less_one = format == "gptq";
-  if (text_of(object, "pack_dtype", "int32") != "int32") object.at("pack_dtype").fail("\"int32\"");
+  expect_text(object, "pack_dtype", "int32");
 }
 
 void read_awq(const JsonRef& object, WeightQuantization& out) {
-  constexpr std::string_view read[] = {
-      "quant_method", "bits", "group_size", "zero_point", "version", "backend", "modules_to_not_convert"};
-  constexpr std::string_view ignored[] = {"do_fuse", "fuse_max_seq_len", "modules_to_fuse", "exllama_config"};
-  check_fields(object, read, ignored);
+  constexpr std::string_view read[] = {"quant_method",
+                                       "method",
+                                       "bits",
+                                       "group_size",
+                                       "zero_point",
+                                       "version",
+                                       "format",
+                                       "backend",
+                                       "checkpoint_format",
+                                       "desc_act",
+                                       "lm_head",
+                                       "pack_dtype",
+                                       "sym",
+                                       "modules_to_not_convert"};
+  check_fields(object, read, of_quantizer);
+  expect_text(object, "method", "awq");
   out.kind = Kind::Awq;
   read_bits(object, "bits", {4}, out);
   out.group = read_group(object);
-  out.symmetric = false;
+  out.symmetric = false;  // what "sym" says: the zero points are stored in any case
   if (!read_flag(object, "zero_point", true)) object.at("zero_point").fail("true");
-  std::string version = text_of(object, "version", "gemm");
-  std::ranges::transform(version, version.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  if (version != "gemm") object.at("version").fail("\"gemm\"");
+  if (read_flag(object, "desc_act", false)) object.at("desc_act").fail("false");
+  for (const char* key : {"version", "format", "checkpoint_format"}) {
+    std::string format = text_of(object, key, "gemm");
+    std::ranges::transform(format, format.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    if (format != "gemm") object.at(key).fail("\"gemm\"");
+  }
+  expect_text(object, "pack_dtype", "int32");
   const std::string backend = text_of(object, "backend", "autoawq");
   if (backend != "autoawq" && backend != "auto") object.at("backend").fail("\"autoawq\"");
 }
@@ -131,7 +173,7 @@ void read_compressed_weights(const JsonRef& weights, const std::string& format, 
     read_bits(weights, "num_bits", {2, 3, 4, 5, 6, 7, 8}, out);
   } else if (format == "int-quantized" || (format == "naive-quantized" && type == "int")) {
     out.kind = Kind::Int8;
-    read_bits(weights, "num_bits", {8}, out);
+    read_bits(weights, "num_bits", {2, 3, 4, 5, 6, 7, 8}, out);
   } else if (format == "float-quantized" || (format == "naive-quantized" && type == "float")) {
     out.kind = Kind::Float8;
     read_bits(weights, "num_bits", {8}, out);

@@ -87,21 +87,21 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "g++")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS "libdnnl2")
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "accelerator abstraction for C++ (files used at run time)
- Sources of ops and kernels that are compiled where a program runs, and the
- transport between hosts. Programs link the library itself statically.")
+Sources of ops and kernels that are compiled where a program runs, and the
+transport between hosts. Programs link the library itself statically.")
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libanyaccel-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "libanyaccel (= ${PROJECT_VERSION}), libhwloc-dev, libudev-dev, libpcre2-dev, \
 libutf8proc-dev, liburing-dev, libsodium-dev")
 set(CPACK_COMPONENT_DEV_DESCRIPTION "accelerator abstraction for C++ (archive and headers)
- The static library, its headers, the interface for plugins, and the files for
- CMake and pkg-config.")
+The static library, its headers, the interface for plugins, and the files for
+CMake and pkg-config.")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_NAME anyaccel-tools)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION utils)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "libanyaccel (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "pdsh, openssh-client")
 set(CPACK_COMPONENT_TOOLS_DESCRIPTION "command of anyaccel, and a small language model
- Runs language models, starts programs on many devices and hosts, and checks
- accelerators. Includes completions for bash and zsh and a bundled model.")
+Runs language models, starts programs on many devices and hosts, and checks
+accelerators. Includes completions for bash and zsh and a bundled model.")
 include(CPack)

@@ -27,4 +27,28 @@ done
 ./readme >log 2>&1 || fail "running: $(cat log)"
 folder=$(DS_ACCELERATOR=cpu ./files 2>log) || fail "running: $(cat log)"
 [ "$folder" = "$work/prefix/share/anyaccel/kernels" ] || fail "sources of ops are taken from $folder"
+
+# Programs that do not find the package say where it was looked for. The source tree, which exists here, is hidden.
+cat >"$work/adam.cpp" <<'C'
+#include <anyaccel/accelerator.h>
+#include <anyaccel/error.h>
+#include <anyaccel/op_builder.h>
+#include <cstdio>
+int main() try {
+  anyaccel::get_accelerator()->create_op_builder("CPUAdamBuilder")->load();
+} catch (const anyaccel::Error& error) {
+  std::puts(error.what());
+}
+C
+if unshare -m mount -t tmpfs none "$source" 2>log; then
+  libs=$(pkg-config --libs anyaccel)
+  # shellcheck disable=SC2086
+  g++ $flags -std=c++20 adam.cpp -o relative -Iprefix/include $libs >log 2>&1 || fail "compiling with a relative path: $(cat log)"
+  # shellcheck disable=SC2086
+  g++ $flags -std=c++20 adam.cpp -o moved "-I$work/prefix/include" $libs >log 2>&1 || fail "compiling: $(cat log)"
+  mv prefix elsewhere
+  hidden() { DS_ACCELERATOR=cpu unshare -m sh -c 'mount -t tmpfs none "$1" && "$2"' sh "$source" "$1" >log 2>&1; }
+  hidden ./relative && grep -q "compiled with the relative path prefix/include" log || fail "a relative path: $(cat log)"
+  hidden ./moved && grep -q "in $work/prefix, with whose headers it was compiled" log || fail "a moved package: $(cat log)"
+fi
 echo "pkg-config: ok"

@@ -37,6 +37,25 @@ std::string install_prefix() {
   return !package.empty() && is_installed(package) ? package.string() : std::string();
 }
 
+std::string missing_package() {
+  std::error_code error;
+  if (std::filesystem::is_directory(install_kernels_dir(), error)) return {};
+  const std::string header = anyaccel_header_path ? anyaccel_header_path() : "";
+  std::string text = "the files of anyaccel's package, share/anyaccel/kernels, were looked for in " +
+                     program_prefix().string() + ", where the program is";
+  if (header.empty()) {
+    text += ", and are not there; ";
+  } else if (header[0] != '/') {
+    text += ", and are not there; the program was compiled with the relative path " + header +
+            ", which says nothing where it runs: compile it with the absolute path of the package's headers, or ";
+  } else {
+    text += ", and in " + package_prefix().string() +
+            ", with whose headers it was compiled, and are not there; compile it with the headers of the package's "
+            "present folder, or ";
+  }
+  return text + "install it in the package's folder bin";
+}
+
 std::string install_include_dir() {
   const std::string prefix = install_prefix();
   return prefix.empty() ? ANYACCEL_SOURCE_DIR "/include" : prefix + "/include";

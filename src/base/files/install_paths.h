@@ -9,6 +9,8 @@ namespace anyaccel {
 // installed anyaccel, else the package that the running program was built against; empty if the program runs from a
 // build tree.
 std::string install_prefix();
+// Returns where the package was looked for and what to do; empty if install_kernels_dir() exists.
+std::string missing_package();
 std::string install_include_dir();   // <prefix>/include, or the source tree's
 std::string install_kernels_dir();   // <prefix>/share/anyaccel/kernels, or the source tree's: sources of ops
 std::string install_library_dir();   // <prefix>/lib/anyaccel: libraries of anyaccel that are opened when needed

@@ -8,6 +8,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "base/files/install_paths.h"
 #include "base/process/shell.h"
 #include "base/process/subprocess.h"
 #include "base/process/toolchain.h"
@@ -65,7 +66,10 @@ void run_step(const BuildPlan& plan, const std::vector<std::string>& command) {
   } else {
     message += "failed with exit code " + std::to_string(result.exit_code);
   }
-  throw BuildError(message + (result.output.empty() ? ", and said nothing" : " and said:\n" + result.output));
+  message += result.output.empty() ? ", and said nothing" : " and said:\n" + result.output;
+  // Without the package there are no headers for the op's source.
+  const std::string missing = missing_package();
+  throw BuildError(message + (missing.empty() ? "" : "\n" + missing));
 }
 
 }  // namespace

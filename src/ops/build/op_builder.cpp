@@ -96,6 +96,8 @@ BuildPlan OpBuilder::builder() const {
     plan.sources.push_back(absolute(source));
     std::error_code error;
     if (!fs::is_regular_file(plan.sources.back(), error)) {
+      const std::string missing = base == ops::bundled_sources_dir() ? missing_package() : std::string();
+      if (!missing.empty()) throw UnavailableError(name() + ": " + missing);
       throw UnavailableError(name() + ": its source \"" + source + "\" was looked for at " + plan.sources.back() +
                              " and is not there; paths are relative to the folder of the library or program that "
                              "defines the builder");

@@ -7,6 +7,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "base/files/install_paths.h"
 #include "base/files/trusted_path.h"
 #include "base/text/text.h"
 #include "ops/builders.h"
@@ -66,16 +67,14 @@ fs::path portable_folder() { return fs::path(bundled_sources_dir()).parent_path(
 
 // A program that does not find its package would run portable ops on the CPU without saying why.
 void note_missing_folder(const std::string& driver) {
-  std::error_code error;
-  if (fs::is_directory(portable_folder(), error)) return;
+  const std::string missing = missing_package();
+  if (missing.empty()) return;
   static std::once_flag once;
   std::call_once(once, [&] {
-    log_warning(driver + ": there is no folder " + portable_folder().string() +
-                " with the sources of portable kernels, so that their ops run on the CPU, or fail with "
-                "ANYACCEL_FALLBACK=error; it "
-                "belongs to the installed package, which is found beside the program (../share/anyaccel) or by the "
-                "headers that the "
-                "program was compiled with");
+    log_warning(driver +
+                ": there are no sources of portable kernels, so their ops run on the CPU, or fail with "
+                "ANYACCEL_FALLBACK=error: " +
+                missing);
   });
 }
 

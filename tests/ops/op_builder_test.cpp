@@ -132,6 +132,16 @@ TEST_F(OpBuilderTest, BuildsLoadsAndCalls) {
             std::string::npos);
 }
 
+TEST_F(OpBuilderTest, AHeaderThatChangesInALifetimeIsReadAgain) {
+  folder.write("squares.cpp",
+               "#include \"anyaccel/op_source.h\"\n#include \"number.h\"\nAA_OP int number() { return NUMBER; }\n");
+  FolderBuilder squares("SquaresBuilder", folder.path(), {"squares.cpp"});
+  for (const int number : {1, 2, 1}) {
+    folder.write("number.h", "#define NUMBER " + std::to_string(number) + "\n");
+    EXPECT_EQ(squares.load_as<HostOpLibrary>()->function<int()>("number")(), number);
+  }
+}
+
 TEST_F(OpBuilderTest, AnOpsStatusBecomesAnException) {
   auto library = builder().load_as<HostOpLibrary>();
   auto* refuse = library->function<aa_status*()>("refuse");

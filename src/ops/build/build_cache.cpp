@@ -218,7 +218,7 @@ BuiltLibrary build_in(const fs::path& folder, const BuildPlan& plan) {
   if (const std::string changed = changed_since(begin, plan, inputs); !changed.empty()) {
     // The compiler may have read it before the change, and the description has what it contains now.
     log_info("op \"" + plan.op_name + "\" is not kept, because " + changed + " changed while it was compiled");
-    return {fresh.string(), std::move(image), true, true};
+    return {fresh.string(), std::move(image), true, true, true};
   }
   keep_from_others(fresh);
   keep_from_others(manifest);

@@ -27,7 +27,8 @@ struct BuiltLibrary {
   std::string file;    // where it is stored; for a private one, its name in messages
   LibraryImage image;  // to be loaded
   bool built_now = false;
-  bool is_private = false;  // built for this process, and not stored
+  bool is_private = false;   // built for this process, and not stored
+  bool is_outdated = false;  // not stored because a source or header changed while it was compiled
 };
 
 class BuildCache {

@@ -33,7 +33,7 @@ ops::BuildCache the_cache() {
 struct LoadedLibraries {
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<HostOpLibrary>> by_file;
-  std::map<std::string, std::shared_ptr<HostOpLibrary>> by_recipe;  // from the cache or just compiled
+  std::map<std::string, std::shared_ptr<HostOpLibrary>> by_recipe;  // those that no cache keeps
   std::map<std::tuple<std::string, const HostOpLibrary*, const void*>, std::weak_ptr<OpLibrary>> wrappers;
 };
 LoadedLibraries& loaded_libraries() {
@@ -68,12 +68,14 @@ std::shared_ptr<HostOpLibrary> build_and_open(const BuildPlan& plan) {
     std::lock_guard lock(loaded.mutex);
     if (const auto known = loaded.by_recipe.find(recipe); known != loaded.by_recipe.end()) return known->second;
   }
+  // The cache is asked each time, because a header may have changed since the last one.
   const ops::BuildCache cache = the_cache();
   std::string error;
   for (const bool rebuild : {false, true}) {
     const ops::BuiltLibrary library = cache.find_or_build(plan, rebuild);
     auto code = open_library(library.file, error, [&] { return library.image.open(error); });
     if (code) {
+      if (!library.is_private || library.is_outdated) return code;
       std::lock_guard lock(loaded.mutex);
       return loaded.by_recipe.try_emplace(recipe, code).first->second;
     }

@@ -1,8 +1,12 @@
 // The watch over a job: ranks and hosts that end, go silent or fail are named to all others; a goodbye is no failure.
 //
 // Times are shorter than a job's, so that the test is; nothing here fails because something takes longer.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <thread>
 
@@ -129,6 +133,43 @@ TEST(Heartbeat, ARankThatGoesSilentIsNamed) {
     EXPECT_HAS(failure_of(job), "rank 3 on node2 has not been heard of for 1.5 s");
     job.leave();
   }));
+}
+
+// As schedulers suspend jobs, and people laptops.
+TEST(Heartbeat, AJobThatIsStoppedAsAWholeContinues) {
+  const int port = free_port();
+  int ready[2], go[2];
+  ASSERT_EQ(::pipe2(ready, O_CLOEXEC), 0);
+  ASSERT_EQ(::pipe2(go, O_CLOEXEC), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    std::atomic<int> joined{0}, failures{0};
+    std::atomic<bool> resumed{false};
+    const auto errors = run_ranks(2, [&](int rank) {
+      Job job(impatient(options_of(rank, 2, port)));
+      if (++joined == 2) {
+        char byte = 0;
+        if (::write(ready[1], &byte, 1) != 1 || ::read(go[0], &byte, 1) != 1) ++failures;
+        resumed = true;
+      }
+      while (!resumed) std::this_thread::sleep_for(milliseconds(5));
+      std::this_thread::sleep_for(milliseconds(500));
+      if (job.watch()->failed()) ++failures;
+      job.leave();
+    });
+    for (const std::string& error : errors) failures += !error.empty();
+    ::_exit(failures);
+  }
+  char byte = 0;
+  EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+  EXPECT_EQ(::kill(child, SIGSTOP), 0);
+  std::this_thread::sleep_for(milliseconds(2500));
+  EXPECT_EQ(::kill(child, SIGCONT), 0);
+  EXPECT_EQ(::write(go[1], &byte, 1), 1);
+  int status = -1;
+  EXPECT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  for (const int fd : {ready[0], ready[1], go[0], go[1]}) ::close(fd);
 }
 
 TEST(Heartbeat, AHostThatGoesSilentIsNamedAsOne) {

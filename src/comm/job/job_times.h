@@ -14,6 +14,11 @@ struct JobTimes {
   std::chrono::milliseconds handshake{10000};
 };
 
+// Whether a thread that looks at the clock after every beat at the latest, and did not for `away`, was stopped meanwhile.
+inline bool was_stopped(std::chrono::steady_clock::duration away, const JobTimes& times) {
+  return away >= 2 * times.beat;
+}
+
 // "30 s", "0.5 s": for messages.
 inline std::string seconds_text(std::chrono::milliseconds time) {
   char text[32];

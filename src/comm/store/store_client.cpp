@@ -135,6 +135,7 @@ StoreClient::Answer StoreClient::request(const std::function<wire::Writer(uint32
 
 void StoreClient::run() noexcept {
   Clock::time_point heard = Clock::now();
+  Clock::time_point looked = heard;
   Clock::time_point next_beat = heard + options_.times.beat;
   while (true) {
     short events = POLLIN;
@@ -155,6 +156,9 @@ void StoreClient::run() noexcept {
       heard = Clock::now();
     }
     const Clock::time_point now = Clock::now();
+    // While this process was stopped, as a suspended job is, it could not hear anything.
+    if (was_stopped(now - looked, options_.times)) heard = std::min(heard + (now - looked), now);
+    looked = now;
     std::unique_lock lock(mutex_);
     if (now >= next_beat) {
       out_ += wire::Writer(wire::Kind::Beat).frame();

@@ -104,6 +104,7 @@ class StoreServer {
   bool full_ = false;  // a connection could not be accepted, and that was logged
   Clock::time_point join_deadline_;
   Clock::time_point next_beat_;
+  Clock::time_point looked_ = Clock::now();  // at the clocks
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,5 +1,6 @@
 // Implements StoreServer's tracking of ranks: joined, missing, silent, ended.
 #include <algorithm>
+#include <utility>
 
 #include "anyaccel/log.h"
 #include "comm/store/store_report.h"
@@ -103,7 +104,11 @@ void StoreServer::answer_members() {
 
 void StoreServer::look_at_clocks() {
   const Clock::time_point now = Clock::now();
+  const Clock::duration away = now - std::exchange(looked_, now);
+  const bool stopped = was_stopped(away, options_.times);
   for (Connection& connection : connections_) {
+    // While this process was stopped, as a suspended job is, it could not hear anything.
+    if (stopped) connection.since = std::min(connection.since + away, now);
     if (connection.socket && connection.stage != Stage::Open && now - connection.since > options_.times.handshake) {
       if (connection.stage == Stage::Greeted) complain(connection, "connected and said nothing");
       drop(connection);

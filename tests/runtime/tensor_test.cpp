@@ -196,6 +196,7 @@ TEST(TensorCopies, ItemNeedsOneElement) {
 TEST(TensorCopies, ShapesMustBeEqual) {
   EXPECT_THROW(counting({3}).copy_from(counting({4})), InvalidArgument);
   EXPECT_THROW(counting({3}).copy_from(counting({1})), InvalidArgument);
+  EXPECT_THROW(counting({3}).expand({2, 3}).copy_from(counting({2, 3})), InvalidArgument);
 }
 
 TEST(TensorCopies, ToTheSamePlaceIsTheSameTensor) {

@@ -189,6 +189,13 @@ void Tensor::copy_from(const Tensor& source) const {
   }
   if (numel() == 0) return;
   if (is_packed()) throw InvalidArgument("copy_from: the destination is a packed weight, which cannot be written");
+  for (int d = 0; d < ndim(); ++d) {
+    if (shape_[d] > 1 && strides_[static_cast<size_t>(d)] == 0) {
+      throw InvalidArgument("copy_from: dimension " + std::to_string(d) + " of the destination " + shape_.to_string() +
+                            " repeats one element (stride 0, as expand() makes it), so that it cannot hold " +
+                            "different ones; copy to a tensor with memory for each");
+    }
+  }
   if (source.is_packed()) return copy_from(source.unpacked());
   const Device to = device();
   const Device from = source.device();

@@ -273,8 +273,15 @@ TEST(EvoformerAttnTest, RefusesTensorsThatDoNotFit) {
   expect_refused([&] { run(zeros({1, 2, 4, 2, 3}, DType::BF16), {}); }, "k must be float32");
   expect_refused([&] { library->DS4Sci_EvoformerAttention(zeros({4, 2}), q, q, {}); }, "q must be [.., L, heads, d]");
   expect_refused([&] { library->attention(q, q, q, {}, {}, q, zeros({2, 2, 4})); }, "lse must have 128 elements");
-  if (device_under_test())
-    expect_refused([&] { run(Tensor::zeros(q.shape(), DType::F32), {}); }, "k must be on q's device");
+  if (device_under_test()) {
+    expect_refused([&] { run(Tensor::zeros(q.shape(), DType::F32), {}); }, "k must be where q is");
+  }
+  // The host and the CPU accelerator have one name.
+  const std::unique_ptr<Accelerator> cpu = make_accelerator("cpu");
+  const Tensor here = Tensor::zeros(q.shape(), DType::F32);
+  const Tensor there = Tensor::zeros(q.shape(), DType::F32, cpu->device());
+  expect_refused([&] { library->DS4Sci_EvoformerAttention(there, here, there, {}); },
+                 "k must be where q is, on device cpu, and is on ordinary host memory; Tensor::to() copies it");
   const Tensor rows = zeros({2, 2, 32});
   expect_refused(
       [&] {

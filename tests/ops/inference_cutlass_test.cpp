@@ -208,7 +208,7 @@ TEST(InferenceCutlassTest, Refusals) {
   moe(floats({6, 8}), {}, limits, "w must be [E, K, N]");
   moe(floats({3, 6, 8}, DType::BF16), {}, limits, "w must be float16");
   if (device_under_test()) {
-    mixed(out, x, Tensor::zeros({6, 8}, DType::I8), scales, {}, 8, same, "w must be on x's device");
+    mixed(out, x, Tensor::zeros({6, 8}, DType::I8), scales, {}, 8, same, "w must be where x is");
   }
 }
 

@@ -59,8 +59,8 @@ void check_like(const char* op, const char* name, const Tensor& tensor, const Te
         op, std::string(name) + " must have q's shape " + q.shape().to_string() + ", and is " + tensor_text(tensor));
   }
   if (tensor.device() != q.device()) {
-    refuse_call(op, std::string(name) + " must be on q's device " + q.device().name() + ", and is on " +
-                        tensor.device().name());
+    refuse_call(op, std::string(name) + " must be where q is, on " + device_text(q.device()) + ", and is on " +
+                        device_text(tensor.device()) + "; Tensor::to() copies it");
   }
 }
 
@@ -72,8 +72,8 @@ void check_bias(const char* op, const char* name, const Tensor& bias, const Shap
   }
   check_dtype(op, name, bias, dtype);
   if (bias.device() != q.device()) {
-    refuse_call(
-        op, std::string(name) + " must be on q's device " + q.device().name() + ", and is on " + bias.device().name());
+    refuse_call(op, std::string(name) + " must be where q is, on " + device_text(q.device()) + ", and is on " +
+                        device_text(bias.device()) + "; Tensor::to() copies it");
   }
 }
 
@@ -101,7 +101,7 @@ void check_rows(const char* op, const char* name, const Tensor& rows, const Size
   check_dtype(op, name, rows, DType::F32);
   check_numel(op, name, rows, sizes.matrices() * sizes.lse_row());
   if (!rows.is_contiguous() || rows.device() != q.device()) {
-    refuse_call(op, std::string(name) + " must be contiguous and on q's device " + q.device().name());
+    refuse_call(op, std::string(name) + " must be contiguous and where q is, on " + device_text(q.device()));
   }
 }
 

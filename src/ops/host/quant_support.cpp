@@ -9,6 +9,10 @@ namespace anyaccel::ops {
 
 void refuse_call(const char* op, const std::string& what) { throw InvalidArgument(std::string(op) + ": " + what); }
 
+std::string device_text(const Device& device) {
+  return device.is_host() ? "ordinary host memory" : "device " + device.name();
+}
+
 std::string tensor_text(const Tensor& tensor) {
   if (!tensor) return "absent";
   return std::string(dtype_name(tensor.dtype())) + " " + tensor.shape().to_string();

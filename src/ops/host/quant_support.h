@@ -17,6 +17,8 @@ namespace anyaccel::ops {
 [[noreturn]] void refuse_call(const char* op, const std::string& what);
 // Returns "float32 [2, 3]" or "absent", for example.
 std::string tensor_text(const Tensor& tensor);
+// Names a place for messages. Device::name() gives the host and the CPU accelerator the same name.
+std::string device_text(const Device& device);
 
 void check_present(const char* op, const char* name, const Tensor& tensor);
 // Checks that the tensor is present and is F32, F16 or BF16.

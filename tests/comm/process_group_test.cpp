@@ -320,6 +320,8 @@ TEST(ProcessGroup, BadArgumentsAreRefusedAndChangeNothing) {
                  InvalidArgument);
     EXPECT_THROW(group.send(good, group.rank()), InvalidArgument);
     EXPECT_THROW(group.recv(good, 2), InvalidArgument);
+    EXPECT_THROW(group.send(good, 1 - group.rank(), -1), InvalidArgument);
+    EXPECT_THROW(group.recv(good, 1 - group.rank(), -1), InvalidArgument);
     EXPECT_THROW(group.inference_all_reduce(strided), InvalidArgument);
     for (const std::vector<int>& members : {std::vector<int>{}, {0, 0}, {2}, {-1}}) {
       EXPECT_THROW(group.new_group(members), InvalidArgument);

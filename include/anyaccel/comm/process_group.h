@@ -116,8 +116,8 @@ class ProcessGroup {
   virtual Work all_to_all(const Tensor& output, const Tensor& input, bool async_op = false) = 0;
 
   // -- between this rank and rank `peer` of the group; messages of one pair and tag arrive in order. Tags are 0 or
-  // more: some transports (Gloo's) refuse others. A send may last until the peer calls recv, and later operations of
-  // the group wait for it, with async_op too: of two ranks that exchange messages one has to receive first. --
+  // more. A send may last until the peer calls recv, and later operations of the group wait for it, with async_op too:
+  // of two ranks that exchange messages one has to receive first. --
   virtual Work send(const Tensor& tensor, int peer, int tag = 0, bool async_op = false) = 0;
   virtual Work recv(const Tensor& tensor, int peer, int tag = 0, bool async_op = false) = 0;
 

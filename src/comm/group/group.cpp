@@ -151,7 +151,7 @@ class CommunicatorGroup final : public ProcessGroup {
 
   Work send(const Tensor& tensor, int peer, int tag, bool async_op) override {
     check_tensor(tensor, "send", "tensor");
-    check_peer(peer, "send");
+    check_message(peer, tag, "send");
     // The devices' messages have no tags.
     return run({CommOp::Send, tensor.nbytes()}, {.input = &tensor}, async_op, device_exchanges() && tag == 0,
                [bytes = tensor.nbytes(), peer, tag]<class C>(C& c, void*, const void* in) {
@@ -165,7 +165,7 @@ class CommunicatorGroup final : public ProcessGroup {
 
   Work recv(const Tensor& tensor, int peer, int tag, bool async_op) override {
     check_tensor(tensor, "recv", "tensor");
-    check_peer(peer, "recv");
+    check_message(peer, tag, "recv");
     return run({CommOp::Recv, tensor.nbytes()}, {.output = &tensor}, async_op, device_exchanges() && tag == 0,
                [bytes = tensor.nbytes(), peer, tag]<class C>(C& c, void* out, const void*) {
                  if constexpr (std::is_same_v<C, DeviceCommunicator>) {
@@ -284,11 +284,14 @@ class CommunicatorGroup final : public ProcessGroup {
                           " is not a rank of the group (0 to " + std::to_string(size() - 1) + ")");
   }
 
-  void check_peer(int peer, const char* operation) const {
+  void check_message(int peer, int tag, const char* operation) const {
     check_member(peer, operation, "peer");
     if (peer == rank()) {
       throw InvalidArgument(std::string(operation) + ": peer " + std::to_string(peer) + " is this rank itself");
     }
+    // Whatever the transport would do with it: a program must not work on one host only.
+    if (tag < 0)
+      throw InvalidArgument(std::string(operation) + ": tag " + std::to_string(tag) + "; tags are 0 or more");
   }
 
   GroupSetup setup_;

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <functional>
 #include <numeric>
 #include <random>
@@ -299,6 +300,33 @@ TEST(PackedMatrices, BytesOfFourBitsAreBlocksOfBytes) {
     EXPECT_EQ(decoded[i], static_cast<float>(numbers[i]) * scales[i / 32]) << i;
     EXPECT_EQ(of_blocks[i], decoded[i]) << i;
   }
+}
+
+// scale_fmt "ue8m0" of transformers: a scale is the exponent of a power of two, plus 127.
+TEST(PackedMatrices, ScalesOfFloat8MayBeExponents) {
+  const auto how = quantization(R"({"quant_method": "fp8", "weight_block_size": [2, 32], "scale_fmt": "ue8m0"})");
+  const auto decoded = [&](const std::vector<uint8_t>& exponents) {
+    // 1.5 in float8_e4m3fn. The writer has no name for exponents, so the bytes U8 become F8_E8M0 in the header.
+    const TestDirectory dir;
+    write_model(dir.path(), {{{"m.weight", DType::F8E4M3, {2, 64}}, std::string(128, '\x3c')},
+                             {{"m.weight_scale_inv", DType::U8, {1, 2}}, bytes_of_numbers(exponents)}});
+    const fs::path file = dir.path() / "model.safetensors";
+    std::string bytes = read_text(file);
+    uint64_t header = 0;
+    std::memcpy(&header, bytes.data(), sizeof header);
+    const size_t name = bytes.find("\"U8\"");
+    bytes.replace(name, 4, "\"F8_E8M0\"");
+    header += 5;
+    std::memcpy(bytes.data(), &header, sizeof header);
+    dir.write("model.safetensors", bytes);
+    const Checkpoint checkpoint = Checkpoint::open(dir.path());
+    std::vector<float> values(128);
+    PackedMatrix::find(checkpoint, "m", *how, 2, 64)->read(checkpoint)->decode(0, 2, values.data());
+    return values;
+  };
+  const std::vector<float> values = decoded({128, 120});
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], i % 64 < 32 ? 3.0F : 1.5F / 128) << i;
+  expect_contains(checkpoint_error([&] { decoded({128, 255}); }), "scale 1 is NaN or infinite");
 }
 
 TEST(PackedMatrices, SettingsThatMayChangeTheWeightsAreRefusedByName) {

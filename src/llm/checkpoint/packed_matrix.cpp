@@ -232,7 +232,7 @@ void PackedMatrix::find_float8(const Checkpoint& checkpoint) {
   if (how_.block_rows > 0) {
     group_ = how_.block_columns;
     groups_ = divided_up(columns_, group_);
-    expect(scales, {DType::F32, DType::BF16, DType::F16}, {divided_up(rows_, how_.block_rows), groups_});
+    expect(scales, {DType::F32, DType::BF16, DType::F16, DType::U8}, {divided_up(rows_, how_.block_rows), groups_});
     set_scales(scales, groups_, 1);
     return;
   }

@@ -1,4 +1,4 @@
-// Converts the dtype names of safetensors files, and computes sizes of tensors.
+// Converts the dtype names of safetensors files, and computes sizes of tensors. F8_E8M0, exponents of scales, are bytes.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 
 namespace anyaccel::llm {
 
-inline constexpr std::array<std::pair<std::string_view, DType>, 12> safetensors_dtypes = {{{"BOOL", DType::Bool},
+inline constexpr std::array<std::pair<std::string_view, DType>, 13> safetensors_dtypes = {{{"BOOL", DType::Bool},
                                                                                            {"U8", DType::U8},
                                                                                            {"I8", DType::I8},
                                                                                            {"I16", DType::I16},
@@ -23,7 +23,8 @@ inline constexpr std::array<std::pair<std::string_view, DType>, 12> safetensors_
                                                                                            {"F32", DType::F32},
                                                                                            {"F64", DType::F64},
                                                                                            {"F8_E4M3", DType::F8E4M3},
-                                                                                           {"F8_E5M2", DType::F8E5M2}}};
+                                                                                           {"F8_E5M2", DType::F8E5M2},
+                                                                                           {"F8_E8M0", DType::U8}}};
 
 // Returns the size of a tensor in bytes; nothing for a negative size or one that exceeds an int64.
 inline std::optional<uint64_t> tensor_bytes(DType dtype, std::span<const int64_t> shape) {

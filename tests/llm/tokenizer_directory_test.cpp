@@ -174,6 +174,12 @@ TEST_F(Conflicts, WhatDoesNotCountIsNamed) {
   dir_.write("added_tokens.json", R"({"<x>": 4})");
   ASSERT_EQ(notes().size(), 1u);
   expect_contains(notes()[0], "added_tokens.json: the token \"<x>\" with the id 4 is not used, because ");
+  std::filesystem::remove(dir_.path() / "added_tokens.json");
+  dir_.write("tokenizer.json", R"({"model": {"type": "BPE", "dropout": 0.5, "vocab": {"a": 0, "b": 1, "ab": 2},
+      "merges": ["a b"]}, "added_tokens": [{"id": 3, "content": "<s>"}], "decoder": {"type": "Fuse"}})");
+  ASSERT_EQ(notes().size(), 1u);
+  expect_contains(notes()[0], "dropout");
+  EXPECT_EQ(Tokenizer::load(dir_.path())->encode("ab"), std::vector<int32_t>{2});
 }
 
 // Only the class that the files name tells how a text begins.

@@ -212,6 +212,11 @@ std::unique_ptr<Tokenizer> load_json(const TokenizerFiles& files) {
   check_ids(settings.declared, list, in_file, files.tokenizer_json->path);
 
   std::vector<std::string> notes = settings.notes;
+  if (const auto dropout = document.root().at("model").find("dropout");
+      generic && dropout && dropout->number(0, 1) > 0) {
+    notes.push_back(files.tokenizer_json->path +
+                    ": merges are left out at random (dropout of the model), which is for training; here all count");
+  }
   std::vector<DeclaredToken> of_file;
   for (const AddedToken& token : in_file.tokens()) {
     if (list.find(token.content) != nullptr) {

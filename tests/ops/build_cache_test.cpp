@@ -248,6 +248,29 @@ TEST_F(BuildCacheTest, AProcessOfAnotherContainerIsNotGone) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
+// Machines with different processors may share a cache folder.
+TEST_F(BuildCacheTest, NativeCodeIsThatOfOneProcessor) {
+  const fs::path other = folder.write("cpuinfo", "processor\t: 0\nvendor_id\t: Another\nflags\t\t: fpu\n\n");
+  BuildPlan native = plan;
+  native.cxx_args.push_back("-march=native");
+  cache.find_or_build(plan);
+  cache.find_or_build(native);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (unshare(CLONE_NEWNS) != 0 || mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        mount(other.c_str(), "/proc/cpuinfo", nullptr, MS_BIND, nullptr) != 0) {
+      _exit(77);
+    }
+    _exit((cache.find(native) ? 1 : 0) | (cache.find(plan) ? 0 : 2));
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "mounting needs root";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_TRUE(cache.find(native));
+}
+
 TEST_F(BuildCacheTest, EightProcessesBuildOnce) {
   const Variable compiler("CXX", slow_compiler("0.3"));
   std::vector<pid_t> children;

@@ -7,6 +7,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
@@ -156,12 +157,26 @@ constexpr const char* compiler_variables[] = {
     "CPATH",         "C_INCLUDE_PATH",  "CPLUS_INCLUDE_PATH", "LIBRARY_PATH",
     "COMPILER_PATH", "GCC_EXEC_PREFIX", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"};
 
+// Returns the lines about the first processor that tell which instructions it has.
+std::string processor_text() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string text;
+  for (std::string line; std::getline(file, line) && !line.empty();) {
+    if (line.starts_with("vendor_id") || line.starts_with("model\t") || line.starts_with("flags")) text += line + "\n";
+  }
+  return text;
+}
+
 // Returns the "-<compiler>" of an entry's name; empty if there is no compiler.
 std::string compiler_suffix(const BuildPlan& plan) {
   try {
     Hash hash;
     for (const char* variable : compiler_variables) {
       if (const char* value = std::getenv(variable)) hash.add(variable).add(value);
+    }
+    // -march=native means another processor where a cache folder is shared by machines.
+    if (std::ranges::any_of(plan.cxx_args, [](const std::string& flag) { return flag.ends_with("=native"); })) {
+      hash.add(processor_text());
     }
     for (const std::string& part : cxx_command(plan.compiler)) hash.add(compiler_identity(part));
     for (const std::string& source : plan.sources) {

@@ -215,11 +215,14 @@ TEST_F(Generation, WithoutASeedTheAcceleratorsGeneratorDecides) {
   GenerateOptions unseeded = sampled(0);
   unseeded.seed.reset();
   get_accelerator()->manual_seed(5);
-  const auto first = generate(unseeded).completions[0].token_ids;
-  const auto second = generate(unseeded).completions[0].token_ids;
-  EXPECT_NE(first, second);
+  const GenerateResult first = generate(unseeded), second = generate(unseeded);
+  EXPECT_NE(first.completions[0].token_ids, second.completions[0].token_ids);
+  for (const GenerateResult& result : {first, second}) {
+    EXPECT_EQ(generate(sampled(result.seed)).completions[0].token_ids, result.completions[0].token_ids);
+    EXPECT_LT(result.seed, uint64_t{1} << 53) << "a double would not hold it";
+  }
   get_accelerator()->manual_seed(5);
-  EXPECT_EQ(generate(unseeded).completions[0].token_ids, first);
+  EXPECT_EQ(generate(unseeded).completions[0].token_ids, first.completions[0].token_ids);
 }
 
 TEST_F(Generation, TopKOneIsGreedy) {

@@ -51,7 +51,7 @@ struct GenerateOptions {
   // for a tokenizer whose tokens have no text of their own (Tokenizer::token_bytes), InvalidArgument if no token
   // continues an answer.
   std::shared_ptr<const Grammar> grammar;
-  // Seed of the random numbers. Empty: uses and advances the random number generator of the model's device.
+  // Seed of the random numbers. Empty: one is drawn from the random number generator of the model's device.
   std::optional<uint64_t> seed;
   // Text ends before the first occurrence of one of these. Token boundaries do not matter.
   std::vector<std::string> stop;
@@ -155,8 +155,7 @@ struct GenerateTimings {
 struct GenerateResult {
   std::vector<Completion> completions;  // in the order of the prompts
   GenerateTimings timings;
-  // The seed that was used. As GenerateOptions::seed it repeats the call only if the call was given it: the
-  // accelerator's generator has an offset too.
+  // The seed that was used: as GenerateOptions::seed it repeats the call.
   uint64_t seed = 0;
 };
 

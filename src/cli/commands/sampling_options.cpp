@@ -133,7 +133,8 @@ void SamplingOptions::apply_numbers(llm::GenerateOptions& options) const {
     options.seed = parse_seed("--seed", *seed_);
   } else {
     std::random_device entropy;
-    options.seed = (uint64_t{entropy()} << 32) | entropy();
+    // 53 bits, which also those readers of --json keep that know doubles only.
+    options.seed = ((uint64_t{entropy()} << 32) | entropy()) >> 11;
   }
 }
 

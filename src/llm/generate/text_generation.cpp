@@ -2,6 +2,7 @@
 #include "anyaccel/llm/text_generation.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <utility>
 
@@ -9,6 +10,8 @@
 #include "anyaccel/comm/process_group.h"
 #include "anyaccel/error.h"
 #include "anyaccel/file_output.h"
+#include "anyaccel/generator.h"
+#include "anyaccel/philox.h"
 #include "base/text/json.h"
 #include "llm/checkpoint/gguf.h"
 #include "llm/generate/beam_generation.h"
@@ -22,6 +25,14 @@
 namespace anyaccel::llm {
 
 namespace {
+
+// Draws a seed for a call that was given none. A single number, so that GenerateResult::seed says all there is to repeat
+// the call, and of 53 bits, which also those readers of JSON keep that know doubles only.
+uint64_t draw_seed(Generator& generator) {
+  const RngState state = generator.reserve(1);
+  const std::array<uint32_t, 4> words = philox_words(state.seed, state.offset);
+  return (uint64_t{words[1]} << 32 | words[0]) >> 11;
+}
 
 // The output of one prompt so far.
 class Answer {
@@ -386,17 +397,9 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   if (!cache_complete)
     cached = {read_prompt_cache(options.prompt_cache, prompts[0], session, adapters[0], cache_complete)};
 
-  RngState rng;
-  if (options.seed) {
-    rng.seed = *options.seed;
-  } else {
-    // One counter serves four rows, in every step.
-    const uint64_t counters = (prompts.size() + 3) / 4 * static_cast<uint64_t>(context);
-    rng = model_->accelerator().default_generator(model_->device().index).reserve(counters);
-  }
-
   GenerateResult result;
-  result.seed = rng.seed;
+  result.seed =
+      options.seed ? *options.seed : draw_seed(model_->accelerator().default_generator(model_->device().index));
   result.completions.resize(prompts.size());
   GenerateTimings& timings = result.timings;
   const std::shared_ptr<const TokenGrammar> grammar = options.grammar ? token_grammar(options.grammar) : nullptr;
@@ -433,11 +436,10 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
   }
   if (options.speculation) {
     SpeculativeDecoding speculative(session, options, rules);
-    // The numbers that reserve() counts are those of a batch's rows, of which a counter serves four; here a row has a seed
-    // of its own instead. With `deterministic` all prompts have the same, so that an answer does not depend on its place.
+    // With `deterministic` all prompts have the same seed, so that an answer does not depend on its place.
     const auto seed_of = [&](size_t prompt) {
-      const uint64_t row = rng.offset * 4 + (options.deterministic ? 0 : prompt);
-      return rng.seed + row * 0x9E3779B97F4A7C15U;  // of the golden ratio: seeds of neighbours have little in common
+      const uint64_t row = options.deterministic ? 0 : prompt;
+      return result.seed + row * 0x9E3779B97F4A7C15U;  // of the golden ratio: seeds of neighbours have little in common
     };
     for (size_t i = 0; i < prompts.size(); ++i) {
       bool first = true;
@@ -470,7 +472,7 @@ GenerateResult TextGenerator::generate_ids(std::span<const std::vector<int32_t>>
     timings.accepted_tokens = speculative.accepted();
     return result;
   }
-  session.start(prompts, options.sampling, rng.seed, rng.offset, rules, cached);
+  session.start(prompts, options.sampling, result.seed, /*offset=*/0, rules, cached);
   std::span<const int32_t> tokens = session.tokens();
   timings.prefill_seconds = watch.lap();
   if (!cache_complete) {

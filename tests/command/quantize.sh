@@ -32,6 +32,23 @@ story --model "$work/directory" >"$work/of_directory"
 story --model "$stories" --quantize int8 >"$work/at_load"
 cmp -s "$work/of_directory" "$work/at_load" || fail "the story in int8 while loading is $(cat "$work/at_load")"
 cmp -s "$work/of16" "$work/of_directory" || fail "the story of the directory in int8 is $(cat "$work/of_directory")"
+# Of a link the target is written: an empty folder, a file. Whatever else is there stays.
+mkdir "$work/empty" "$work/folder.gguf"
+touch "$work/file" "$work/aim.gguf"
+ln -s empty "$work/to_empty"
+ln -s aim.gguf "$work/link.gguf"
+ln -s nowhere "$work/to_nothing"
+expect 0 "relative error" quantize "$stories" "$work/to_empty/"
+[ -L "$work/to_empty" ] && [ -s "$work/empty/model.safetensors" ] || fail "quantize to a link to a folder"
+expect 0 "relative error" quantize "$stories" "$work/link.gguf"
+[ -L "$work/link.gguf" ] && cmp -s "$work/aim.gguf" "$work/stories.gguf" || fail "quantize to a link to a file"
+expect 1 "exists; expected a name that ends in .gguf, or that of a new directory" quantize "$stories" "$work/file"
+expect 1 "exists; expected a name that ends in .gguf, or that of a new directory" quantize "$stories" "$work/to_nothing"
+expect 1 "folder.gguf: cannot be created: Is a directory" quantize "$stories" "$work/folder.gguf"
+# Names as long as a file's name may be, in characters of three bytes.
+long=$(printf '\344\270\255%.0s' $(seq 83))
+expect 0 "relative error" quantize "$stories" "$work/$long.gguf"
+expect 0 "relative error" quantize "$stories" "$work/$long-files"
 expect 1 "expected int4 or int8" quantize "$stories" "$work/other" --type q4_0
 expect 2 "expected a whole number from 0 to" perplexity --model "$stories" --window -1 "$work/text"
 expect 2 "expected one of f32, f16, bf16, q4_0, q4_1" quantize "$stories" "$work/other.gguf" --type q4_7

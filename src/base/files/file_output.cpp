@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -52,9 +51,7 @@ class NoSizeSignal {
 // Writes a new file in the folder of `path` and renames it. `like`: the existing file, whose permissions are kept;
 // null: permissions follow the umask.
 std::string write_beside(const fs::path& path, std::string_view text, const struct stat* like) {
-  // mkstemp() is not used, because the file's permissions must follow the umask.
-  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
-  const std::string fresh = path.string() + "." + std::to_string(getpid()) + "." + std::to_string(now) + ".tmp";
+  const fs::path fresh = unfinished_path(path);
   std::optional<UnfinishedFile> unfinished;
   const int file = create_unfinished_file(fresh, 0666, unfinished);
   if (file < 0) return write_problem(errno);
@@ -65,12 +62,6 @@ std::string write_beside(const fs::path& path, std::string_view text, const stru
   if (reason.empty()) reason = write_problem(errno);
   ::unlink(fresh.c_str());
   return reason;
-}
-
-// Returns the target of a symbolic link; any other path unchanged.
-fs::path followed(const fs::path& path) {
-  std::error_code error;
-  return fs::is_symlink(path, error) ? fs::weakly_canonical(path, error) : path;
 }
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
@@ -111,7 +102,7 @@ std::string write_all(int file, const void* data, size_t bytes) {
 }
 
 std::string write_output_file(const fs::path& path, std::string_view text) {
-  const fs::path target = followed(path);
+  const fs::path target = path_to_replace(path);
   struct stat found {};
   const bool there = ::stat(target.c_str(), &found) == 0;
   // A file in a folder that is not writable can only be overwritten in place.
@@ -127,7 +118,7 @@ std::string write_output_file(const fs::path& path, std::string_view text) {
 
 std::string output_file_problem(const fs::path& path) {
   if (!path.has_filename()) return std::strerror(EISDIR);
-  const fs::path target = followed(path);
+  const fs::path target = path_to_replace(path);
   struct stat found {};
   if (::stat(target.c_str(), &found) == 0) {
     if (S_ISDIR(found.st_mode)) return std::strerror(EISDIR);

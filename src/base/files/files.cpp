@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -62,9 +61,7 @@ std::string replace_file(const fs::path& path, std::string_view text, unsigned m
   // A file of the current folder has no parent path, and an empty one is an error.
   if (path.has_parent_path()) fs::create_directories(path.parent_path(), error);
   if (error) return error.message();
-  // mkstemp() is not used, because the file's permissions must follow the umask.
-  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
-  const std::string fresh = path.string() + "." + std::to_string(getpid()) + "." + std::to_string(now) + ".tmp";
+  const fs::path fresh = unfinished_path(path);
   std::optional<UnfinishedFile> unfinished;
   const int file = create_unfinished_file(fresh, mode, unfinished);
   if (file < 0) return std::strerror(errno);

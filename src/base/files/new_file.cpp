@@ -5,7 +5,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "anyaccel/error.h"
@@ -13,15 +15,14 @@
 
 namespace anyaccel {
 
-NewFile::NewFile(std::filesystem::path path) : path_(std::move(path)) {
-  for (int attempt = 0; fd_ < 0; ++attempt) {
-    temporary_ = path_;
-    temporary_ += ".tmp." + std::to_string(::getpid()) + "." + std::to_string(attempt);
+NewFile::NewFile(const std::filesystem::path& path) : path_(path_to_replace(path)), temporary_(unfinished_path(path_)) {
+  std::error_code error;
+  std::string reason = std::filesystem::is_directory(path_, error) ? std::strerror(EISDIR) : "";
+  if (reason.empty()) {
     fd_ = create_unfinished_file(temporary_, 0666, unfinished_);
-    if (fd_ < 0 && (errno != EEXIST || attempt == 1000)) {
-      throw Error(temporary_.string() + ": cannot be created: " + write_problem(errno));
-    }
+    if (fd_ < 0) reason = write_problem(errno);
   }
+  if (!reason.empty()) throw Error(path_.string() + ": cannot be created: " + reason);
 }
 
 NewFile::~NewFile() {

@@ -13,8 +13,9 @@ namespace anyaccel {
 
 class NewFile {
  public:
-  // Creates the temporary file. Error, with the reason, if that is not possible.
-  explicit NewFile(std::filesystem::path path);
+  // Creates the temporary file. A symbolic link stays, and its target is replaced. Error, with the reason, if that is not
+  // possible.
+  explicit NewFile(const std::filesystem::path& path);
   // Removes the temporary file unless finish() was called.
   ~NewFile();
   NewFile(const NewFile&) = delete;

@@ -2,6 +2,7 @@
 #include "base/files/unfinished_files.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -9,11 +10,13 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <mutex>
 #include <string>
+#include <system_error>
 
 namespace anyaccel {
 
@@ -115,6 +118,27 @@ UnfinishedFile::UnfinishedFile(const std::filesystem::path& path, Kind kind) {
 }
 
 UnfinishedFile::~UnfinishedFile() { entry_->is_used.store(false); }
+
+std::filesystem::path unfinished_path(const std::filesystem::path& path) {
+  // mkstemp() is not used, because the file's permissions must follow the umask.
+  const auto now = std::chrono::steady_clock::now().time_since_epoch().count();
+  const std::string end = "." + std::to_string(::getpid()) + "." + std::to_string(now) + ".tmp";
+  std::string name = path.filename().string();
+  if (name.size() + end.size() > NAME_MAX) {
+    size_t length = NAME_MAX - end.size();
+    while (length > 0 && (static_cast<unsigned char>(name[length]) & 0xC0u) == 0x80u)
+      --length;  // whole characters of UTF-8
+    name.resize(length);
+  }
+  return path.parent_path() / (name + end);
+}
+
+std::filesystem::path path_to_replace(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_symlink(path, error)) return path;
+  std::filesystem::path end = std::filesystem::weakly_canonical(path, error);
+  return error ? path : end;
+}
 
 int create_unfinished_file(const std::filesystem::path& path, unsigned mode,
                            std::optional<UnfinishedFile>& unfinished) {

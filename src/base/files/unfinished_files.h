@@ -39,6 +39,14 @@ class UnfinishedFile {
   UnfinishedEntry* entry_;
 };
 
+// Returns a new name, in the folder of `path`, for what gets that name once it is complete. It begins with as much of the
+// name as fits into the 255 bytes that a file's name may have.
+std::filesystem::path unfinished_path(const std::filesystem::path& path);
+
+// Returns where a symbolic link ends, so that what it names is replaced and not the link. Any other path is
+// returned unchanged, and so is a link to nothing.
+std::filesystem::path path_to_replace(const std::filesystem::path& path);
+
 // Creates a file for writing that does not exist yet, with permissions of `mode` less the umask, and makes it `unfinished`.
 // Returns its descriptor, which the caller closes; -1 if it cannot be created, with the reason in errno. Blocks.
 int create_unfinished_file(const std::filesystem::path& path, unsigned mode, std::optional<UnfinishedFile>& unfinished);

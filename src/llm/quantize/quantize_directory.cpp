@@ -96,14 +96,16 @@ std::vector<std::byte> as_dtype(std::span<const float> values, DType dtype) {
 // The folder that is being written, which gets its name when it is complete and else is removed, by a signal too.
 class NewFolder {
  public:
-  explicit NewFolder(fs::path path) : path_(std::move(path)) {
-    while (!path_.has_filename() && path_.has_parent_path()) path_ = path_.parent_path();  // "out/"
+  explicit NewFolder(fs::path path) {
+    while (!path.has_filename() && path.has_parent_path()) path = path.parent_path();  // "out/"
+    path_ = path_to_replace(path);
     std::error_code error;
-    if (fs::exists(path_, error) && !fs::is_empty(path_, error)) {
+    const fs::file_status there = fs::symlink_status(path_, error);
+    if (fs::exists(there) && !(fs::is_directory(there) && fs::is_empty(path_, error))) {
       throw InvalidArgument("quantize: the output '" + path_.string() +
                             "' exists; expected a name that ends in .gguf, or that of a new directory");
     }
-    temporary_ = path_.string() + ".part" + std::to_string(::getpid());
+    temporary_ = unfinished_path(path_);
     const FileCreation creation;
     if (!fs::create_directories(temporary_, error)) {
       throw Error("quantize: cannot make the directory '" + temporary_.string() + "': " + error.message(),

@@ -40,7 +40,11 @@ int put_words(int code, aa_mpi_words* words) {
 bool ask_manager(int socket, const char* line, const char* answer) {
   char text[64];
   const size_t length = strlen(line), expected = strlen(answer);
-  if (write(socket, line, length) != static_cast<ssize_t>(length)) return false;
+  for (size_t sent = 0; sent < length;) {
+    const ssize_t count = write(socket, line + sent, length - sent);
+    if (count < 0 && errno != EINTR) return false;
+    if (count > 0) sent += static_cast<size_t>(count);
+  }
   size_t have = 0;
   while (have < sizeof(text) && (!have || text[have - 1] != '\n')) {
     const ssize_t count = read(socket, text + have, sizeof(text) - have);

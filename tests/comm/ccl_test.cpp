@@ -90,11 +90,7 @@ TEST_F(Ccl, EveryTypeAndOperation) {
     int by_library = 0;
     for (const DType dtype : dtypes) {
       for (const ReduceOp op : ops) {
-        try {
-          check_reduction(dtype, op);
-        } catch (const InvalidArgument&) {
-          continue;
-        }
+        if (!reduction_exists(dtype, op)) continue;
         by_library += CclMember::reduces(dtype, op);
         const int64_t count = 21;
         const size_t bytes = static_cast<size_t>(count) * dtype_size(dtype);

@@ -12,6 +12,7 @@
 #include "comm/device/device_path.h"
 #include "comm/group/tensor_path.h"
 #include "comm/job/job_watch.h"
+#include "comm/shared_memory/reduction.h"
 
 namespace anyaccel::comm {
 
@@ -23,28 +24,11 @@ std::string list(std::span<const int> numbers) {
   return text;
 }
 
-bool is_integer(DType dtype) {
-  switch (dtype) {
-    case DType::Bool:
-    case DType::U8:
-    case DType::I8:
-    case DType::I16:
-    case DType::I32:
-    case DType::I64: return true;
-    default: return false;
-  }
-}
-
 // Here, because an error that a transport finds inside an operation ends the group.
 void check_reduction(ReduceOp op, DType dtype, const char* operation) {
-  if (op == ReduceOp::Avg && dtype == DType::Bool) {
-    throw InvalidArgument(std::string(operation) + ": avg takes numbers, not bool");
-  }
-  const bool of_bits = op == ReduceOp::BitAnd || op == ReduceOp::BitOr || op == ReduceOp::BitXor;
-  if (of_bits && !is_integer(dtype)) {
-    throw InvalidArgument(std::string(operation) + ": " + reduce_op_name(op) + " takes integers, not " +
-                          std::string(dtype_name(dtype)));
-  }
+  if (reduction_exists(dtype, op)) return;
+  throw InvalidArgument(std::string(operation) + ": " + reduce_op_name(op) + " takes " +
+                        (op == ReduceOp::Avg ? "numbers" : "integers") + ", not " + std::string(dtype_name(dtype)));
 }
 
 class CommunicatorGroup final : public ProcessGroup {

@@ -275,12 +275,9 @@ namespace anyaccel::comm {
 
 AA_CPU_EXPORT(reduce_any);
 
-void check_reduction(DType dtype, ReduceOp op) {
+bool reduction_exists(DType dtype, ReduceOp op) noexcept {
   const bool bits = op == ReduceOp::BitAnd || op == ReduceOp::BitOr || op == ReduceOp::BitXor;
-  if (dtype_size(dtype) == 0 || (bits && is_floating(dtype)) || (dtype == DType::Bool && op == ReduceOp::Avg)) {
-    throw InvalidArgument("a reduction by " + std::string(reduce_op_name(op)) + " does not exist for " +
-                          std::string(dtype_name(dtype)));
-  }
+  return dtype_size(dtype) != 0 && !(bits && is_floating(dtype)) && !(dtype == DType::Bool && op == ReduceOp::Avg);
 }
 
 void reduce(void* target, const void* const* sources, int count_of_sources, int64_t elements, DType dtype,

@@ -9,8 +9,8 @@
 
 namespace anyaccel::comm {
 
-// Throws InvalidArgument if the operation does not exist for the dtype: bits of floats, the average of bools.
-void check_reduction(DType dtype, ReduceOp op);
+// Returns whether the operation exists for the dtype: bits of floats and the average of bools do not.
+bool reduction_exists(DType dtype, ReduceOp op) noexcept;
 
 // target[i] = sources[0][i] op sources[1][i] op ..., from left to right. `target` may be one of the sources, and
 // overlaps no other memory of them. Floats of 16 and 8 bits are combined in fp32 and rounded once; integers wrap, and

@@ -198,7 +198,10 @@ uint64_t SharedMemoryCommunicator::checked_bytes(size_t bytes, size_t parts) con
 }
 
 uint64_t SharedMemoryCommunicator::checked_count(int64_t count, DType dtype, ReduceOp op) const {
-  check_reduction(dtype, op);
+  if (!reduction_exists(dtype, op)) {
+    throw InvalidArgument("a reduction by " + std::string(reduce_op_name(op)) + " does not exist for " +
+                          std::string(dtype_name(dtype)));
+  }
   if (count < 0) throw InvalidArgument("a reduction of " + std::to_string(count) + " elements");
   checked_bytes(static_cast<size_t>(count), dtype_size(dtype));
   return static_cast<uint64_t>(count);

@@ -13,6 +13,7 @@
 #include "base/hmac.h"
 #include "comm/store/handshake.h"
 #include "comm/store/store_client.h"
+#include "comm/store/store_connect.h"
 #include "comm/store/store_server.h"
 #include "free_port.h"
 
@@ -426,6 +427,39 @@ TEST(Store, TheServersEndIsNoticed) {
   ends.join();
   EXPECT_TRUE(watch->failed());
   EXPECT_THROW(client.set("a", "b"), CommunicationError);
+}
+
+// Rank 0's process serves the store: once it knows of a failure, it may end before anybody else is told.
+TEST(Store, RankZeroLearnsOfAFailureLast) {
+  for (int round = 0; round < 10; ++round) {
+    const int port = free_port();
+    StoreServer::Options options = server_options(port);
+    options.size = 100;  // so that telling all of them takes a while
+    options.times.beat = seconds(60);
+    const StoreServer server(options);
+    std::vector<FileDescriptor> ranks;
+    for (int rank = 0; rank < options.size; ++rank) {
+      ranks.push_back(connect_to_store("127.0.0.1", port, "token", seconds(30)));
+      wire::JoinInfo self;
+      self.rank = rank;
+      self.size = options.size;
+      send_raw(ranks.back(), wire::Writer(wire::Kind::Join, 1).info(self).frame());
+    }
+    const auto received = [&](size_t rank, std::string& bytes) {
+      char buffer[4096];
+      const ssize_t count = ::recv(ranks[rank].get(), buffer, sizeof(buffer), MSG_DONTWAIT);
+      if (count > 0) bytes.append(buffer, static_cast<size_t>(count));
+      return wire::first_frame(bytes).size != 0;
+    };
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+      for (std::string members; !received(rank, members);) std::this_thread::yield();
+    }
+    send_raw(ranks[1], wire::Writer(wire::Kind::Fail).text("the cause").frame());
+    std::string first, last;
+    while (!received(0, first)) std::this_thread::yield();
+    ASSERT_TRUE(received(ranks.size() - 1, last)) << "round " << round;
+    EXPECT_HAS(last, "the cause");
+  }
 }
 
 TEST(Store, AValueThatIsTooLong) {

@@ -43,6 +43,8 @@ CpuFeatures detect() noexcept {
   const bool is_amd = ebx == signature_AMD_ebx && ecx == signature_AMD_ecx && edx == signature_AMD_edx;
   features.fast_bf16_dot = features.avx512_bf16 && is_amd;
   features.fast_bf16 = features.amx_bf16 || features.fast_bf16_dot;
+  // Family: bits 8 to 11, plus bits 20 to 27 where these are 15.
+  features.zen5 = is_amd && __get_cpuid(1, &eax, &ebx, &ecx, &edx) && ((eax >> 8) & 0xf) + ((eax >> 20) & 0xff) == 0x1a;
   return features;
 }
 

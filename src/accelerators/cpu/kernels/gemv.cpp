@@ -4,7 +4,7 @@
 // Each thread takes a contiguous span of the weights' rows, cuts it into streams (eight; four for several rows of x and
 // with AVX2; three to twelve for tiles) and walks them side by side, so that several sequential reads are in flight.
 // Lines are prefetched at two distances, into the first- and the second-level cache, since Intel's hardware prefetchers
-// alone reach three quarters of the bandwidth. With four streams this reached 97 to 100% of the bandwidth of a loop
+// alone reach three quarters of the bandwidth; find_distances() has those of other processors. With four streams this reached 97 to 100% of the bandwidth of a loop
 // that only read the same weights, in turns with it (two cores of a Sapphire Rapids virtual machine).
 //
 // A pass multiplies one row of weights of each stream with up to six rows of x (three without AVX-512). More rows of x
@@ -47,8 +47,10 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 constexpr int kStreams = 4;
 // For one row of x. In turns on two cores of a Sapphire Rapids virtual machine, 8 streams read 3 to 4% more than 4 and up
-// to 3% more than 6; 12 and 16 read less. With AVX2, on two threads of a Zen 3, 4 read 5 to 7% more than 8.
+// to 3% more than 6; 12 and 16 read less. With AVX2, on two threads of a Zen 3, 4 read 5 to 7% more than 8; on a Zen 5, 14%
+// more without prefetches.
 constexpr int kStreamsOfOneRow = kLanes >= 16 ? 8 : 4;
+inline bool takes_four_streams() { return kStreamsOfOneRow == 4 || cpu_features().zen5; }
 // Accumulators: kStreams * rows of x, out of 32 registers with AVX-512 and 16 otherwise.
 constexpr int kRowsAtOnce = kLanes >= 16 ? 6 : 3;
 // Most columns of w (k) for which sum_columns() sums columns instead of multiplying rows.
@@ -82,18 +84,6 @@ static_assert(kBlock == kColumnUnit);  // x is padded for both
 #endif
 // Elements of K that several passes take before the next ones: 8 KiB of 16-bit weights in all streams.
 constexpr int64_t kStretch = 1024;
-// Prefetch distances in bytes. The best ones of 0.5 to 4 KiB on Emerald Rapids; 1 to 2 and 2 to 4 KiB were within 1%.
-constexpr int64_t kNearPrefetch = 1024;
-constexpr int64_t kFarPrefetch = 3072;
-// The same for one row of x by dot products of pairs. On two cores of a Zen 4, steps of a model of 2.1 GB read 33.8
-// GB/s with these, 31.4 with the above, and 33 with 256 or 384 and 1024 to 2048, in turns with a plain read of the
-// weights at 34.2.
-constexpr int64_t kNearPrefetchOfDots = 512;
-constexpr int64_t kFarPrefetchOfDots = 2048;
-// The same for one row of x with AVX2, without prefetches into the second-level cache: two threads of a Zen 3 read 29
-// GB/s with this and 4 streams, 28 with the distances for several rows, and 27 without prefetches; one thread alone
-// read 23, 18.5 and 23.
-constexpr int64_t kNearPrefetchOfAvx2 = 512;
 // The part of the weights that threads take dynamically instead of in fixed shares (one in so many), and the bytes of a
 // piece. With fixed shares only, one of two threads waited 6 to 10% of the time for the other (1 to 2% with this);
 // smaller pieces cost more in starting their streams than they save, and a larger part gains nothing.
@@ -184,16 +174,31 @@ HWY_INLINE void add_block(Bf16Dots /*type*/, const uint16_t* const (&w)[kS], con
 }
 #endif
 
-// The prefetch distances for kM rows of x; 0: no prefetch.
-template <class Type, int kM>
+// Prefetch distances in bytes, into the first- and the second-level cache; 0: none.
 struct Distances {
-  static constexpr bool kOneRow = kM == 1, kOfDots = std::is_same_v<Type, Bf16Dots>, kOfAvx2 = kLanes == 8;
-  static constexpr int64_t kNear = !kOneRow  ? kNearPrefetch
-                                   : kOfDots ? kNearPrefetchOfDots
-                                   : kOfAvx2 ? kNearPrefetchOfAvx2
-                                             : kNearPrefetch;
-  static constexpr int64_t kFar = !kOneRow ? kFarPrefetch : kOfDots ? kFarPrefetchOfDots : kOfAvx2 ? 0 : kFarPrefetch;
+  int64_t near, far;
 };
+// The best ones of 0.5 to 4 KiB on Emerald Rapids; 1 to 2 and 2 to 4 KiB were within 1%.
+constexpr Distances kUsualDistances{1024, 3072};
+// For one row of x by dot products of pairs on a Zen 4. On two of its cores, steps of a model of 2.1 GB read 33.8 GB/s
+// with these, 31.4 with the above, and 33 with 256 or 384 and 1024 to 2048, in turns with a plain read of the weights at
+// 34.2.
+constexpr Distances kDistancesOfDots{512, 2048};
+// For one row of x with AVX2: two threads of a Zen 3 read 29 GB/s with this and 4 streams, 28 with the usual distances, and
+// 27 without prefetches; one thread alone read 23, 18.5 and 23.
+constexpr Distances kDistancesOfAvx2{512, 0};
+// For a single pass on a Zen 5, which prefetches into the second-level cache better by itself. Where a plain read had 52
+// and 75 GB/s, one row of x read 47.8 and 62.4 with the first, and 38.0 and 54.7 with those for dot products. Four rows read
+// 41.4 and 55.3 with the second, 38 and 50 with the usual ones.
+constexpr Distances kDistancesOfZen5{1024, 0}, kDistancesOfRowsOnZen5{1536, 0};
+
+template <class Type>
+Distances find_distances(int64_t rows, bool only) {
+  const bool one = rows == 1;
+  if (HWY_TARGET == HWY_AVX3 && only && cpu_features().zen5) return one ? kDistancesOfZen5 : kDistancesOfRowsOnZen5;
+  if (!one) return kUsualDistances;
+  return std::is_same_v<Type, Bf16Dots> ? kDistancesOfDots : kLanes == 8 ? kDistancesOfAvx2 : kUsualDistances;
+}
 
 template <class Raw>
 HWY_INLINE void prefetch_near(const Raw* p, int64_t ahead) {
@@ -234,6 +239,7 @@ struct Stretch {
   bool near;               // the weights come from memory or the second level cache
   int far_begin, far_end;  // the streams to prefetch in this pass
   int64_t row, gap;        // elements of a row of weights that are read, and from its end to the next row
+  Distances ahead;
 };
 
 // The distance in bytes from a block to what is read `bytes` later. It grows where the gap between two rows lies in
@@ -275,14 +281,15 @@ HWY_NOINLINE void add_stretch(Type type, const typename Type::Raw* const* w, con
   const Raw* rows[kS];
   AA_UNROLL for (int s = 0; s < kS; ++s) rows[s] = w[s];
   const int64_t whole = stretch.end / kBlock * kBlock;
-  Ahead<Raw> near(Distances<Type, kM>::kNear, stretch), far(Distances<Type, kM>::kFar, stretch);
+  Ahead<Raw> near(stretch.ahead.near, stretch), far(stretch.ahead.far, stretch);
+  const bool has_far = stretch.ahead.far != 0;
   for (int64_t k = stretch.begin; k < whole; k += kBlock, near.next_block(), far.next_block()) {
     const Raw* at[kS];
     AA_UNROLL for (int s = 0; s < kS; ++s) at[s] = rows[s] + k;
     if constexpr (kOnly) {
       AA_UNROLL for (int s = 0; s < kS; ++s) {
         prefetch_near(at[s], near.bytes());
-        if constexpr (Distances<Type, kM>::kFar != 0) prefetch_far(at[s], far.bytes());
+        if (has_far) prefetch_far(at[s], far.bytes());
       }
     } else {
       if (stretch.near) {
@@ -326,15 +333,12 @@ void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride
   // With AVX2 more rows than one pass takes do not come here together.
   const bool only = HWY_TARGET == HWY_AVX2 || passes.count == 1;
   auto* sums = scratch<float>(Scratch::Row2, static_cast<size_t>(kS * x.rows * kLanes));
-  using OfOneRow = Distances<Type, 1>;
-  using OfSeveral = Distances<Type, kStreams>;
-  const bool one = x.rows == 1;
-  prefetch_starts<kS>(w, rows * row_stride * static_cast<int64_t>(sizeof(*w)), one ? OfOneRow::kNear : OfSeveral::kNear,
-                      one ? OfOneRow::kFar : OfSeveral::kFar);
+  const Distances ahead = find_distances<Type>(x.rows, only);
+  prefetch_starts<kS>(w, rows * row_stride * static_cast<int64_t>(sizeof(*w)), ahead.near, ahead.far);
   for (int64_t r = 0; r < rows; ++r) {
     const typename Type::Raw* p[kS];
     AA_UNROLL for (int s = 0; s < kS; ++s) p[s] = w + (s * rows + r) * row_stride;
-    Stretch stretch{0, 0, false, 0, 0, x.k, row_stride - x.k};
+    Stretch stretch{0, 0, false, 0, 0, x.k, row_stride - x.k, ahead};
     do {
       stretch.begin = stretch.end;
       stretch.end = only ? x.k : std::min(stretch.begin + kStretch, x.k);
@@ -385,14 +389,14 @@ void multiply_rows(Type type, const typename Type::Raw* w, int64_t row_stride, i
     return;
   }
 #endif
-  const int64_t parts = x.rows == 1 ? kStreamsOfOneRow : kStreams;
+  const int64_t parts = x.rows == 1 && !takes_four_streams() ? kStreamsOfOneRow : kStreams;
   int64_t done = 0;
   while (rows - done >= parts) {
     // An odd number: streams whose distance is a multiple of a large power of two, as that of many rows of a power of two
     // of bytes is, share few sets of the second level cache. 31 rows of x took 1.6 times as long with such a distance.
     const int64_t per_stream = ((rows - done) / parts - 1) | 1;
     const auto* from = w + done * row_stride;
-    if (x.rows == 1) {
+    if (parts == kStreamsOfOneRow) {
       multiply_streams<Type, kStreamsOfOneRow>(type, from, row_stride, per_stream, x, out + done, out_stride);
     } else {
       multiply_streams<Type, kStreams>(type, from, row_stride, per_stream, x, out + done, out_stride);

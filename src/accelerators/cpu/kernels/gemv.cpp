@@ -4,8 +4,9 @@
 // Each thread takes a contiguous span of the weights' rows, cuts it into streams (eight; four for several rows of x and
 // with AVX2; three to twelve for tiles) and walks them side by side, so that several sequential reads are in flight.
 // Lines are prefetched at two distances, into the first- and the second-level cache, since Intel's hardware prefetchers
-// alone reach three quarters of the bandwidth; find_distances() has those of other processors. With four streams this reached 97 to 100% of the bandwidth of a loop
-// that only read the same weights, in turns with it (two cores of a Sapphire Rapids virtual machine).
+// alone reach three quarters of the bandwidth; find_distances() has those of other processors. With four streams this
+// reached 97 to 100% of the bandwidth of a loop that only read the same weights, in turns with it (two cores of a
+// Sapphire Rapids virtual machine).
 //
 // A pass multiplies one row of weights of each stream with up to six rows of x (three without AVX-512). More rows of x
 // take several passes over a stretch of the weights' columns, short enough to stay in the first-level cache; every pass
@@ -174,10 +175,6 @@ HWY_INLINE void add_block(Bf16Dots /*type*/, const uint16_t* const (&w)[kS], con
 }
 #endif
 
-// Prefetch distances in bytes, into the first- and the second-level cache; 0: none.
-struct Distances {
-  int64_t near, far;
-};
 // The best ones of 0.5 to 4 KiB on Emerald Rapids; 1 to 2 and 2 to 4 KiB were within 1%.
 constexpr Distances kUsualDistances{1024, 3072};
 // For one row of x by dot products of pairs on a Zen 4. On two of its cores, steps of a model of 2.1 GB read 33.8 GB/s
@@ -334,7 +331,7 @@ void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride
   const bool only = HWY_TARGET == HWY_AVX2 || passes.count == 1;
   auto* sums = scratch<float>(Scratch::Row2, static_cast<size_t>(kS * x.rows * kLanes));
   const Distances ahead = find_distances<Type>(x.rows, only);
-  prefetch_starts<kS>(w, rows * row_stride * static_cast<int64_t>(sizeof(*w)), ahead.near, ahead.far);
+  prefetch_starts<kS>(w, rows * row_stride * static_cast<int64_t>(sizeof(*w)), ahead);
   for (int64_t r = 0; r < rows; ++r) {
     const typename Type::Raw* p[kS];
     AA_UNROLL for (int s = 0; s < kS; ++s) p[s] = w + (s * rows + r) * row_stride;

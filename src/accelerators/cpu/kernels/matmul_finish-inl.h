@@ -70,13 +70,17 @@ inline void prefetch_row(const MatmulPart& part, int64_t m, int64_t rows, int64_
   }
 }
 
-// Prefetches the first lines of kS consecutive streams of `bytes` each. A loop that prefetches `near` bytes ahead into
-// the first-level cache and `far` bytes ahead into the second would never prefetch these.
+// How many bytes ahead of its reads a loop prefetches, into the first- and the second-level cache; 0: not at all.
+struct Distances {
+  int64_t near, far;
+};
+
+// Prefetches the first lines of kS consecutive streams of `bytes` each, which a loop with these distances would never
+// prefetch.
 template <int kS>
-void prefetch_starts(const void* data, int64_t bytes, int64_t near, int64_t far) {
+void prefetch_starts(const void* data, int64_t bytes, Distances ahead) {
   const auto* start = static_cast<const char*>(data);
-  near = near < bytes ? near : bytes;
-  far = far < bytes ? far : bytes;
+  const int64_t near = ahead.near < bytes ? ahead.near : bytes, far = ahead.far < bytes ? ahead.far : bytes;
   for (int64_t at = 0; at < near; at += 64) {
     AA_UNROLL for (int s = 0; s < kS; ++s) __builtin_prefetch(start + s * bytes + at, 0, 3);
   }

@@ -7,6 +7,7 @@
 #include "accelerators/cpu/kernels/attention_tile.h"
 #include "accelerators/cpu/kernels/attention_values-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
+#include "base/simd/cpu_features.h"
 
 #if defined(ANYACCEL_CPU_KERNELS_ATTENTION_ROWS_AVX512_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ANYACCEL_CPU_KERNELS_ATTENTION_ROWS_AVX512_INL_H_
@@ -28,6 +29,12 @@ constexpr int64_t kScoreStride = kSlots;  // floats from one row of scores to th
 constexpr int64_t kStreams = 4;
 // Prefetch distances in bytes for the first- and the second-level cache, as in gemv.cpp.
 constexpr int64_t kNearPrefetch = 1024, kFarPrefetch = 3072;
+// Whether a block's values are prefetched into the second-level cache while its keys are read, and the next block's keys
+// while the values are. On two cores of a Zen 5 this reads int8 at 33 instead of 27 GB/s and fp8 at 29 instead of 26, as
+// fast as from the caches; with bf16, where memory is the bound, it made no difference or was slower.
+inline bool fetches_in_turns(const aa_tensor& keys) {
+  return cpu_features().zen5 && dtype_size(static_cast<DType>(keys.dtype)) == 1;
+}
 
 // Rounds up to whole blocks less one row of each stream, since streams have an odd number of rows (see BlockWalk).
 constexpr int64_t part_of_slots(int64_t slots) { return (slots + kStreams + kSlots - 1) / kSlots * kSlots - kStreams; }
@@ -80,9 +87,15 @@ class BlockWalk {
 
   template <class Function>
   HWY_INLINE void for_each_block(Function function) const {
+    const bool in_turns = fetches_in_turns(*call_.k) && call_.k->strides[2] == call_.v->strides[2];
     const auto call = [&](int64_t first, int64_t slots, int64_t stream_step, int64_t step) HWY_ATTR {
-      function(first, rows_of(*call_.k, first, slots, stream_step, step),
-               rows_of(*call_.v, first, slots, stream_step, step));
+      BlockRows keys = rows_of(*call_.k, first, slots, stream_step, step);
+      BlockRows values = rows_of(*call_.v, first, slots, stream_step, step);
+      if (in_turns) {
+        keys.far = values.first - keys.first;
+        values.far = keys.first + kSlots / kStreams * keys.stride - values.first;
+      }
+      function(first, keys, values);
     };
     constexpr int64_t kBlockRows = kSlots / kStreams;
     for (int64_t row = 0; row < rows_; row += kBlockRows) {

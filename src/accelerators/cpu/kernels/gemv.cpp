@@ -263,26 +263,17 @@ class Ahead {
   int64_t bytes_, row_, gap_, column_ = 0;
 };
 
-// Multiplies kS rows of weights with kM rows of x over a stretch: sums[s * kM + m], continued unless it is the first.
-// kOnly: there is one pass only.
+// Adds the products of kS rows of weights with kM rows of x over a stretch to acc[s * kM + m]. kOnly: there is one pass only.
 template <class Type, int kS, int kM, bool kOnly>
-HWY_NOINLINE void add_stretch(Type type, const typename Type::Raw* const* w, const ElementOfX<Type>* x,
-                              int64_t x_stride, const Stretch& stretch, float* sums) {
+HWY_INLINE void add_columns(Type type, const typename Type::Raw* const (&w)[kS], const ElementOfX<Type>* x,
+                            int64_t x_stride, const Stretch& stretch, FloatVec (&acc)[kS * kM]) {
   using Raw = typename Type::Raw;
-  FloatVec acc[kS * kM];
-  if (kOnly || stretch.begin == 0) {
-    AA_UNROLL for (int i = 0; i < kS * kM; ++i) acc[i] = hn::Zero(kFloats);
-  } else {
-    AA_UNROLL for (int i = 0; i < kS * kM; ++i) acc[i] = hn::LoadU(kFloats, sums + i * kLanes);
-  }
-  const Raw* rows[kS];
-  AA_UNROLL for (int s = 0; s < kS; ++s) rows[s] = w[s];
   const int64_t whole = stretch.end / kBlock * kBlock;
   Ahead<Raw> near(stretch.ahead.near, stretch), far(stretch.ahead.far, stretch);
   const bool has_far = stretch.ahead.far != 0;
   for (int64_t k = stretch.begin; k < whole; k += kBlock, near.next_block(), far.next_block()) {
     const Raw* at[kS];
-    AA_UNROLL for (int s = 0; s < kS; ++s) at[s] = rows[s] + k;
+    AA_UNROLL for (int s = 0; s < kS; ++s) at[s] = w[s] + k;
     if constexpr (kOnly) {
       AA_UNROLL for (int s = 0; s < kS; ++s) {
         prefetch_near(at[s], near.bytes());
@@ -300,55 +291,106 @@ HWY_NOINLINE void add_stretch(Type type, const typename Type::Raw* const* w, con
     AA_UNROLL for (int s = 0; s < kS; ++s) {
       FloatVec of_row[kM];  // acc itself stays in registers
       AA_UNROLL for (int m = 0; m < kM; ++m) of_row[m] = acc[s * kM + m];
-      add_tail<Type, kM>(type, rows[s] + whole, stretch.end - whole, x + whole, x_stride, of_row);
+      add_tail<Type, kM>(type, w[s] + whole, stretch.end - whole, x + whole, x_stride, of_row);
       AA_UNROLL for (int m = 0; m < kM; ++m) acc[s * kM + m] = of_row[m];
     }
   }
+}
+
+// The same for one of several passes: sums[s * kM + m], continued unless the stretch is the first.
+template <class Type, int kS, int kM>
+HWY_NOINLINE void add_stretch(Type type, const typename Type::Raw* const* w, const ElementOfX<Type>* x,
+                              int64_t x_stride, const Stretch& stretch, float* sums) {
+  FloatVec acc[kS * kM];
+  if (stretch.begin == 0) {
+    AA_UNROLL for (int i = 0; i < kS * kM; ++i) acc[i] = hn::Zero(kFloats);
+  } else {
+    AA_UNROLL for (int i = 0; i < kS * kM; ++i) acc[i] = hn::LoadU(kFloats, sums + i * kLanes);
+  }
+  const typename Type::Raw* rows[kS];
+  AA_UNROLL for (int s = 0; s < kS; ++s) rows[s] = w[s];
+  add_columns<Type, kS, kM, false>(type, rows, x, x_stride, stretch, acc);
   AA_UNROLL for (int i = 0; i < kS * kM; ++i) hn::StoreU(acc[i], kFloats, sums + i * kLanes);
+}
+
+// Weights of one row each of kS streams that follow each other, `rows` rows of w each; row r of stream s is row s * rows + r.
+template <int kS, class Raw>
+HWY_INLINE void find_rows(const Raw* w, int64_t row_stride, int64_t rows, int64_t r, const Raw* (&to)[kS]) {
+  AA_UNROLL for (int s = 0; s < kS; ++s) to[s] = w + (s * rows + r) * row_stride;
+}
+
+// out[m * out_stride + s * rows + r] = row (s * rows + r) of w times row m of x, for r < rows, s < kS, m < kM.
+//
+// The rows of the streams are a loop of this function, because little is read between two of them: on a Zen 5 whose best
+// read was 80 GB/s, one row of x read 67 GB/s with a call for each row of weights.
+template <class Type, int kS, int kM>
+HWY_NOINLINE void multiply_in_one_pass(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
+                                       const Activations<ElementOfX<Type>>& x, Distances ahead, float* out,
+                                       int64_t out_stride) {
+  const Stretch stretch{0, x.k, true, 0, 0, x.k, row_stride - x.k, ahead};
+  for (int64_t r = 0; r < rows; ++r) {
+    const typename Type::Raw* of_row[kS];
+    find_rows(w, row_stride, rows, r, of_row);
+    FloatVec acc[kS * kM];
+    AA_UNROLL for (int i = 0; i < kS * kM; ++i) acc[i] = hn::Zero(kFloats);
+    add_columns<Type, kS, kM, true>(type, of_row, x.data, x.stride, stretch, acc);
+    AA_UNROLL for (int i = 0; i < kS * kM; i += 4) {
+      FloatVec four[4];
+      float results[4];
+      AA_UNROLL for (int j = 0; j < 4; ++j) four[j] = acc[std::min(i + j, kS * kM - 1)];
+      sum_four(four, results);
+      AA_UNROLL for (int j = 0; j < 4; ++j) {
+        if (i + j < kS * kM) out[(i + j) % kM * out_stride + (i + j) / kM * rows + r] = results[j];
+      }
+    }
+  }
+}
+
+template <class Type>
+using MultiplyInOnePass = void (*)(Type, const typename Type::Raw*, int64_t, int64_t,
+                                   const Activations<ElementOfX<Type>>&, Distances, float*, int64_t);
+// multiply_in_one_pass for kS streams and `rows` rows of x.
+template <class Type, int kS, int kM = kS == kStreams ? kRowsAtOnce : 1>
+MultiplyInOnePass<Type> find_one_pass(int64_t rows) {
+  if constexpr (kM > 1) {
+    if (rows < kM) return find_one_pass<Type, kS, kM - 1>(rows);
+  }
+  return multiply_in_one_pass<Type, kS, kM>;
 }
 
 template <class Type>
 using AddStretch = void (*)(Type, const typename Type::Raw* const*, const ElementOfX<Type>*, int64_t, const Stretch&,
                             float*);
-
-// add_stretch for kStreams streams and `rows` rows of x.
-template <class Type, bool kOnly, int kM = kRowsAtOnce>
+// add_stretch for kStreams streams and `rows` rows of x, which are at least half of kRowsAtOnce.
+template <class Type, int kM = kRowsAtOnce>
 AddStretch<Type> find_add_stretch(int64_t rows) {
-  // Of several passes each has at least half of kRowsAtOnce.
-  constexpr int kLeast = kOnly ? 2 : (kRowsAtOnce + 1) / 2;
-  if constexpr (kM > kLeast) {
-    if (rows < kM) return find_add_stretch<Type, kOnly, kM - 1>(rows);
+  if constexpr (kM > (kRowsAtOnce + 1) / 2) {
+    if (rows < kM) return find_add_stretch<Type, kM - 1>(rows);
   }
-  return add_stretch<Type, kStreams, kM, kOnly>;
+  return add_stretch<Type, kStreams, kM>;
 }
 
-// out[m * out_stride + s * rows + r] = row (s * rows + r) of w times row m of x, for r < rows, s < kS.
-template <class Type, int kS>
-void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
-                      const Activations<ElementOfX<Type>>& x, float* out, int64_t out_stride) {
+// As multiply_in_one_pass(), for any number of rows of x and kStreams streams.
+template <class Type>
+void multiply_in_passes(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
+                        const Activations<ElementOfX<Type>>& x, Distances ahead, float* out, int64_t out_stride) {
+  constexpr int kS = kStreams;
   const Passes passes(x.rows);
-  // With AVX2 more rows than one pass takes do not come here together.
-  const bool only = HWY_TARGET == HWY_AVX2 || passes.count == 1;
   auto* sums = scratch<float>(Scratch::Row2, static_cast<size_t>(kS * x.rows * kLanes));
-  const Distances ahead = find_distances<Type>(x.rows, only);
-  prefetch_starts<kS>(w, rows * row_stride * static_cast<int64_t>(sizeof(*w)), ahead);
   for (int64_t r = 0; r < rows; ++r) {
     const typename Type::Raw* p[kS];
-    AA_UNROLL for (int s = 0; s < kS; ++s) p[s] = w + (s * rows + r) * row_stride;
+    find_rows(w, row_stride, rows, r, p);
     Stretch stretch{0, 0, false, 0, 0, x.k, row_stride - x.k, ahead};
     do {
       stretch.begin = stretch.end;
-      stretch.end = only ? x.k : std::min(stretch.begin + kStretch, x.k);
+      stretch.end = std::min(stretch.begin + kStretch, x.k);
       for (int64_t pass = 0; pass < passes.count; ++pass) {
         const int64_t first = passes.begin(pass), count = passes.begin(pass + 1) - first;
         stretch.near = pass == 0;
         stretch.far_begin = static_cast<int>(kS * pass / passes.count);
         stretch.far_end = static_cast<int>(kS * (pass + 1) / passes.count);
-        AddStretch<Type> add = add_stretch<Type, kS, 1, true>;
-        if constexpr (kS == kStreams) {
-          if (x.rows > 1) add = only ? find_add_stretch<Type, true>(count) : find_add_stretch<Type, false>(count);
-        }
-        add(type, p, x.data + first * x.stride, x.stride, stretch, sums + first * kS * kLanes);
+        find_add_stretch<Type>(count)(type, p, x.data + first * x.stride, x.stride, stretch,
+                                      sums + first * kS * kLanes);
       }
     } while (stretch.end < x.k);
     for (int64_t pass = 0; pass < passes.count; ++pass) {
@@ -366,6 +408,19 @@ void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride
       }
     }
   }
+}
+
+template <class Type, int kS>
+void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
+                      const Activations<ElementOfX<Type>>& x, float* out, int64_t out_stride) {
+  // With AVX2 more rows than one pass takes do not come here together.
+  const bool only = HWY_TARGET == HWY_AVX2 || Passes(x.rows).count == 1;
+  const Distances ahead = find_distances<Type>(x.rows, only);
+  prefetch_starts<kS>(w, rows * row_stride * static_cast<int64_t>(sizeof(*w)), ahead);
+  if constexpr (kS == kStreams && HWY_TARGET != HWY_AVX2) {
+    if (!only) return multiply_in_passes(type, w, row_stride, rows, x, ahead, out, out_stride);
+  }
+  find_one_pass<Type, kS>(x.rows)(type, w, row_stride, rows, x, ahead, out, out_stride);
 }
 
 // out[m * out_stride + r] = row r of w times row m of x, r < rows. Elements of a row of w must be adjacent.

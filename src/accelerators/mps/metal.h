@@ -11,7 +11,6 @@ namespace anyaccel::mps {
 inline constexpr int64_t family_apple7 = 1007;
 inline constexpr int64_t family_apple_newest =
     1010;  // queried one by one to name the device's family; for an unknown one Metal answers "no"
-inline constexpr int64_t family_metal3 = 5001;
 
 // MTLResourceOptions (MTLResource.hpp): host and device share the memory; hazards are tracked by Metal.
 inline constexpr uint64_t storage_shared = 0;

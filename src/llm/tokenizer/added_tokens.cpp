@@ -53,11 +53,6 @@ size_t white_space_at_end(std::string_view text) {
 
 }  // namespace
 
-bool AddedToken::same_rules(const AddedToken& other) const {
-  return content == other.content && single_word == other.single_word && lstrip == other.lstrip &&
-         rstrip == other.rstrip && normalized == other.normalized && special == other.special;
-}
-
 AddedToken read_added_token(const JsonRef& value) {
   AddedToken token;
   token.content = value.at("content").string();

@@ -25,9 +25,6 @@ struct AddedToken {
   bool rstrip = false;       // and after it
   bool normalized = true;    // searched for in the normalized text, in its normalized form
   bool special = false;      // left out of decoded text
-
-  // Compares text and rules, not ids.
-  bool same_rules(const AddedToken& other) const;
 };
 
 // Reads an object {"content": ..., "lstrip": ...}; its id is not read.

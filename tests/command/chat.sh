@@ -51,6 +51,25 @@ fi
 (cd "$folder" && printf 'Once upon a time\n/save here.json\n/load here.json\n' | chat >/dev/null 2>"$folder/notes") && [ -s "$folder/here.json" ] ||
   fail "/save with a name alone: $(cat "$folder/notes")"
 
+# What is no regular file is written to and stays; of a link the target is written.
+mkfifo "$folder/pipe"
+ln -s aim.json "$folder/link.json"
+echo '[]' >"$folder/aim.json"
+timeout 60 cat "$folder/pipe" >"$folder/from_pipe" &
+reader=$!
+printf 'Once upon a time\n/save %s/pipe\n/save %s/link.json\n' "$folder" "$folder" | chat >/dev/null || fail "/save to a pipe and a link"
+[ -p "$folder/pipe" ] || fail "/save replaced a pipe"
+wait $reader
+cmp -s "$folder/from_pipe" "$folder/here.json" || fail "/save wrote to a pipe: $(cat "$folder/from_pipe")"
+[ -L "$folder/link.json" ] && cmp -s "$folder/aim.json" "$folder/here.json" || fail "/save did not write where a link points to"
+
+# Where answers cannot be written, no more messages are read.
+if [ -c /dev/full ]; then
+  printf 'Once upon a time\nAnd\nAnd\n' | "$anyaccel" chat --model "$model" --greedy --max-new-tokens 4 >/dev/full 2>"$folder/notes"
+  [ $? = 1 ] && grep -q "writing to standard output failed" "$folder/notes" || fail "a full disk: $(cat "$folder/notes")"
+  [ "$(grep -c "tokens read" "$folder/notes")" = 1 ] || fail "chat answers without an output: $(cat "$folder/notes")"
+fi
+
 # The tokens of the first turn are not read again: the second turn reads the message only.
 printf 'Once upon a time there was a little girl who had a very big garden\nAnd\n' |
   "$anyaccel" chat --model "$model" --greedy --max-new-tokens 4 --dtype fp32 2>"$folder/notes" >/dev/null || fail "two turns failed"

@@ -34,6 +34,7 @@ cmp -s "$work/of_directory" "$work/at_load" || fail "the story in int8 while loa
 cmp -s "$work/of16" "$work/of_directory" || fail "the story of the directory in int8 is $(cat "$work/of_directory")"
 # Of a link the target is written: an empty folder, a file. Whatever else is there stays.
 mkdir "$work/empty" "$work/folder.gguf"
+mkfifo "$work/pipe.gguf"
 touch "$work/file" "$work/aim.gguf"
 ln -s empty "$work/to_empty"
 ln -s aim.gguf "$work/link.gguf"
@@ -45,6 +46,8 @@ expect 0 "relative error" quantize "$stories" "$work/link.gguf"
 expect 1 "exists; expected a name that ends in .gguf, or that of a new directory" quantize "$stories" "$work/file"
 expect 1 "exists; expected a name that ends in .gguf, or that of a new directory" quantize "$stories" "$work/to_nothing"
 expect 1 "folder.gguf: cannot be created: Is a directory" quantize "$stories" "$work/folder.gguf"
+expect 1 "pipe.gguf: cannot be created: it is a device or a pipe" quantize "$stories" "$work/pipe.gguf"
+[ -p "$work/pipe.gguf" ] || fail "quantize replaced a pipe"
 # Names as long as a file's name may be, in characters of three bytes.
 long=$(printf '\344\270\255%.0s' $(seq 83))
 expect 0 "relative error" quantize "$stories" "$work/$long.gguf"

@@ -17,7 +17,13 @@ namespace anyaccel {
 
 NewFile::NewFile(const std::filesystem::path& path) : path_(path_to_replace(path)), temporary_(unfinished_path(path_)) {
   std::error_code error;
-  std::string reason = std::filesystem::is_directory(path_, error) ? std::strerror(EISDIR) : "";
+  const std::filesystem::file_status there = std::filesystem::status(path_, error);
+  std::string reason;
+  if (std::filesystem::is_directory(there)) {
+    reason = std::strerror(EISDIR);
+  } else if (std::filesystem::is_other(there)) {
+    reason = "it is a device or a pipe, which the new file would replace; name a file";
+  }
   if (reason.empty()) {
     fd_ = create_unfinished_file(temporary_, 0666, unfinished_);
     if (fd_ < 0) reason = write_problem(errno);

@@ -23,9 +23,9 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/detection.h"
 #include "anyaccel/error.h"
+#include "anyaccel/file_output.h"
 #include "anyaccel/llm/chat_template.h"
 #include "anyaccel/llm/text_generation.h"
-#include "base/files/files.h"
 #include "base/files/unfinished_files.h"
 #include "base/text/json.h"
 #include "base/text/text.h"
@@ -248,7 +248,7 @@ class Conversation {
     messages_ = std::move(messages);
   }
   void save(const std::string& path) const {
-    const std::string problem = replace_file(path, json(2) + "\n");
+    const std::string problem = write_output_file(path, json(2) + "\n");
     if (!problem.empty()) throw Error(path + ": the conversation cannot be written: " + problem);
   }
 
@@ -289,7 +289,9 @@ class Chat {
     const CatchInterrupt interrupts;
     if (conversation_.ends_with_user()) answer();
     Input input;
-    while (const std::optional<std::string> line = input.message()) {
+    while (std::cout) {  // run_command() reports what became of it
+      const std::optional<std::string> line = input.message();
+      if (!line) return;
       const std::string text(trimmed(*line));
       if (text.empty()) continue;
       if (text.starts_with('/') && !text.starts_with("//")) {

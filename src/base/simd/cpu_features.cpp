@@ -33,7 +33,6 @@ CpuFeatures detect() noexcept {
                     __builtin_cpu_supports("avx512vl");
   if (features.avx512 && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
     features.avx512_vnni = (ecx >> 11) & 1u;
-    features.avx512_fp16 = (edx >> 23) & 1u;
     const bool tiles = (edx >> 24) & 1u;
     features.amx_bf16 = tiles && ((edx >> 22) & 1u);
     features.amx_int8 = tiles && ((edx >> 25) & 1u);
@@ -139,7 +138,5 @@ void set_isa(Isa isa) {
 
 bool is_bf16_supported() { return true; }
 bool is_fp16_supported() { return isa() >= Isa::Avx2; }
-bool has_bf16_arithmetic() noexcept { return cpu_features().avx512_bf16 || cpu_features().amx_bf16; }
-bool has_fp16_arithmetic() noexcept { return cpu_features().avx512_fp16; }
 
 }  // namespace anyaccel::cpu

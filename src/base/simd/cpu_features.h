@@ -21,7 +21,6 @@ struct CpuFeatures {
   bool avx2 = false;         // all of Isa::Avx2
   bool avx512 = false;       // all of Isa::Avx512
   bool avx512_bf16 = false;  // dot products of bf16 pairs, conversion to bf16
-  bool avx512_fp16 = false;  // arithmetic on fp16
   bool avx512_vnni = false;  // dot products of int8
   bool amx_bf16 = false;     // matrix tiles of bf16
   bool amx_int8 = false;     // matrix tiles of int8
@@ -44,12 +43,9 @@ void set_isa(Isa isa);
 // Asks the operating system for the use of tiles when it is first asked about Isa::Amx.
 bool is_isa_available(Isa isa) noexcept;
 
-// A number format has two properties. "Supported": every op accepts it, and the instruction set in
-// use widens it to F32 in vector registers (bf16 by a shift, everywhere; fp16 by F16C), arithmetic being F32.
+// Whether every op accepts a format. The instruction set in use widens it to F32 in vector registers (bf16 by a shift,
+// everywhere; fp16 by F16C), and arithmetic is F32.
 bool is_bf16_supported();
 bool is_fp16_supported();
-// "Arithmetic": the processor has instructions that multiply in the format itself.
-bool has_bf16_arithmetic() noexcept;
-bool has_fp16_arithmetic() noexcept;
 
 }  // namespace anyaccel::cpu

@@ -55,7 +55,7 @@ fi
 mkfifo "$folder/pipe"
 ln -s aim.json "$folder/link.json"
 echo '[]' >"$folder/aim.json"
-timeout 60 cat "$folder/pipe" >"$folder/from_pipe" &
+timeout 600 cat "$folder/pipe" >"$folder/from_pipe" &
 reader=$!
 printf 'Once upon a time\n/save %s/pipe\n/save %s/link.json\n' "$folder" "$folder" | chat >/dev/null || fail "/save to a pipe and a link"
 [ -p "$folder/pipe" ] || fail "/save replaced a pipe"

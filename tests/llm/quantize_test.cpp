@@ -181,7 +181,7 @@ TEST(Quantize, DirectoriesHoldTheModelsOfDirectories) {
     }
   }
   for (const auto& entry : fs::directory_iterator(dir.path())) {
-    EXPECT_EQ(entry.path().string().find(".tmp"), std::string::npos) << entry.path();
+    EXPECT_EQ(entry.path().filename().string().find(".tmp"), std::string::npos) << entry.path();
   }
 }
 
@@ -269,7 +269,7 @@ TEST(Quantize, WhatCannotBeQuantizedIsRefusedAndLeavesNoFile) {
       what = found.what();
     }
     for (const auto& entry : fs::directory_iterator(dir.path())) {
-      EXPECT_EQ(entry.path().string().find(".tmp"), std::string::npos) << entry.path();
+      EXPECT_EQ(entry.path().filename().string().find(".tmp"), std::string::npos) << entry.path();
     }
     EXPECT_FALSE(fs::exists(out)) << what;
     return what;

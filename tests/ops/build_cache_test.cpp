@@ -167,7 +167,10 @@ TEST_F(BuildCacheTest, TheCompilersVariablesAreAPartOfTheKey) {
 TEST_F(BuildCacheTest, RelativeFlagsMeanTheCurrentFolder) {
   folder.write("answer.cpp", "#include <number.h>\nextern \"C\" int answer() { return NUMBER; }\n");
   plan.cxx_args.push_back("-Iinclude");
-  const fs::path before = fs::current_path();
+  struct Back {
+    const fs::path before = fs::current_path();
+    ~Back() { fs::current_path(before); }
+  } const back;
   for (const int number : {1, 2}) {
     const fs::path here = folder.path() / std::to_string(number);
     fs::create_directories(here / "include");
@@ -176,7 +179,6 @@ TEST_F(BuildCacheTest, RelativeFlagsMeanTheCurrentFolder) {
     EXPECT_EQ(answer_of(cache.find_or_build(plan)), number);
     EXPECT_TRUE(cache.find(plan));
   }
-  fs::current_path(before);
 }
 
 TEST_F(BuildCacheTest, AChangedArchiveIsLinkedAgain) {
@@ -239,7 +241,7 @@ TEST_F(BuildCacheTest, AProcessOfAnotherContainerIsNotGone) {
     }
     int status = 0;
     waitpid(first, &status, 0);
-    _exit(WEXITSTATUS(status));
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);

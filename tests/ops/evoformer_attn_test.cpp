@@ -281,7 +281,7 @@ TEST(EvoformerAttnTest, RefusesTensorsThatDoNotFit) {
   const Tensor here = Tensor::zeros(q.shape(), DType::F32);
   const Tensor there = Tensor::zeros(q.shape(), DType::F32, cpu->device());
   expect_refused([&] { library->DS4Sci_EvoformerAttention(there, here, there, {}); },
-                 "k must be where q is, on device cpu, and is on ordinary host memory; Tensor::to() copies it");
+                 "k must be where q is, on device cpu, and is in ordinary host memory; Tensor::to() copies it");
   const Tensor rows = zeros({2, 2, 32});
   expect_refused(
       [&] {

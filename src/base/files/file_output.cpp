@@ -22,29 +22,32 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Blocks SIGXFSZ, which the kernel sends to the writing thread, for this thread.
-class NoSizeSignal {
+// Blocks the signals of a write in this thread, SIGXFSZ (too large a file) and SIGPIPE (nobody reads the pipe), so that the
+// write reports them instead.
+class NoWriteSignals {
  public:
-  NoSizeSignal() {
-    sigemptyset(&signal_);
-    sigaddset(&signal_, SIGXFSZ);
-    pthread_sigmask(SIG_BLOCK, &signal_, &before_);
+  NoWriteSignals() {
+    sigemptyset(&signals_);
+    sigaddset(&signals_, SIGXFSZ);
+    sigaddset(&signals_, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
   }
-  ~NoSizeSignal() {
+  ~NoWriteSignals() {
     const int error = errno;
-    if (sigismember(&before_, SIGXFSZ) != 1) {
-      const timespec now{};
-      while (sigtimedwait(&signal_, nullptr, &now) == SIGXFSZ) {
-      }
-      pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+    for (const int signal : {SIGXFSZ, SIGPIPE}) {
+      if (sigismember(&before_, signal) == 1) sigdelset(&signals_, signal);
     }
+    const timespec now{};
+    while (sigtimedwait(&signals_, nullptr, &now) > 0) {
+    }
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     errno = error;
   }
-  NoSizeSignal(const NoSizeSignal&) = delete;
-  NoSizeSignal& operator=(const NoSizeSignal&) = delete;
+  NoWriteSignals(const NoWriteSignals&) = delete;
+  NoWriteSignals& operator=(const NoWriteSignals&) = delete;
 
  private:
-  sigset_t signal_{};
+  sigset_t signals_{};
   sigset_t before_{};
 };
 
@@ -88,7 +91,7 @@ std::string write_problem(int error) {
 }
 
 std::string write_all(int file, const void* data, size_t bytes) {
-  const NoSizeSignal guard;
+  const NoWriteSignals guard;
   const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
     const ssize_t written = ::write(file, next, bytes);

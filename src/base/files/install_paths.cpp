@@ -47,7 +47,7 @@ std::string missing_package() {
     text += ", and are not there; ";
   } else if (header[0] != '/') {
     text += ", and are not there; the program was compiled with the relative path " + header +
-            ", which says nothing where it runs: compile it with the absolute path of the package's headers, or ";
+            ", which cannot be resolved where it runs: compile it with the absolute path of the package's headers, or ";
   } else {
     text += ", and in " + package_prefix().string() +
             ", with whose headers it was compiled, and are not there; compile it with the headers of the package's "

@@ -248,6 +248,9 @@ class Conversation {
     messages_ = std::move(messages);
   }
   void save(const std::string& path) const {
+    std::error_code error;  // the file cannot be created then, which write_output_file() reports
+    const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+    if (!folder.empty()) std::filesystem::create_directories(folder, error);
     const std::string problem = write_output_file(path, json(2) + "\n");
     if (!problem.empty()) throw Error(path + ": the conversation cannot be written: " + problem);
   }

@@ -28,7 +28,8 @@ std::string list(std::span<const int> numbers) {
 void check_reduction(ReduceOp op, DType dtype, const char* operation) {
   if (reduction_exists(dtype, op)) return;
   throw InvalidArgument(std::string(operation) + ": " + reduce_op_name(op) + " takes " +
-                        (op == ReduceOp::Avg ? "numbers" : "integers") + ", not " + std::string(dtype_name(dtype)));
+                        (op == ReduceOp::Avg || dtype_size(dtype) == 0 ? "numbers" : "integers") + ", not " +
+                        std::string(dtype_name(dtype)));
 }
 
 class CommunicatorGroup final : public ProcessGroup {

@@ -169,8 +169,8 @@ void StoreServer::lose(const std::vector<int>& ranks, const std::string& how) {
 void StoreServer::fail(const std::string& message) {
   if (!failure_.empty()) return;
   failure_ = message;
-  // Rank 0 learns of it last, and whoever reported it gets no answer before: this thread ends with the process of rank 0,
-  // which may end as soon as it knows, and ranks that were not told would name that end as the cause.
+  // Rank 0 is told last. Its process runs this thread and may exit as soon as it knows; ranks that were not told yet would
+  // report that exit as the cause.
   for (const bool to_rank_0 : {false, true}) {
     for (Connection& connection : connections_) {
       if (connection.rank < 0 || (connection.rank == 0) != to_rank_0) continue;

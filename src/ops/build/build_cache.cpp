@@ -157,12 +157,15 @@ constexpr const char* compiler_variables[] = {
     "CPATH",         "C_INCLUDE_PATH",  "CPLUS_INCLUDE_PATH", "LIBRARY_PATH",
     "COMPILER_PATH", "GCC_EXEC_PREFIX", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"};
 
-// Returns the lines about the first processor that tell which instructions it has.
+// Returns the lines about the first processor that tell which instructions it has: x86, then ARM, then RISC-V.
 std::string processor_text() {
   std::ifstream file("/proc/cpuinfo");
   std::string text;
   for (std::string line; std::getline(file, line) && !line.empty();) {
-    if (line.starts_with("vendor_id") || line.starts_with("model\t") || line.starts_with("flags")) text += line + "\n";
+    for (const char* key :
+         {"vendor_id", "model\t", "flags", "CPU implementer", "CPU architecture", "CPU part", "Features", "isa"}) {
+      if (line.starts_with(key)) text += line + "\n";
+    }
   }
   return text;
 }
@@ -175,10 +178,13 @@ std::string compiler_suffix(const BuildPlan& plan) {
       if (const char* value = std::getenv(variable)) hash.add(variable).add(value);
     }
     // -march=native means another processor where a cache folder is shared by machines.
-    if (std::ranges::any_of(plan.cxx_args, [](const std::string& flag) { return flag.ends_with("=native"); })) {
+    const std::vector<std::string> command = cxx_command(plan.compiler);
+    const auto names_native = [](const std::vector<std::string>& flags) {
+      return std::ranges::any_of(flags, [](const std::string& flag) { return flag.ends_with("=native"); });
+    };
+    if (names_native(plan.cxx_args) || names_native(plan.nvcc_args) || names_native(command))
       hash.add(processor_text());
-    }
-    for (const std::string& part : cxx_command(plan.compiler)) hash.add(compiler_identity(part));
+    for (const std::string& part : command) hash.add(compiler_identity(part));
     for (const std::string& source : plan.sources) {
       if (const SourceLanguage* language = language_of(source)) hash.add(compiler_identity(language->compiler()));
     }

@@ -58,10 +58,7 @@ void check_like(const char* op, const char* name, const Tensor& tensor, const Te
     refuse_call(
         op, std::string(name) + " must have q's shape " + q.shape().to_string() + ", and is " + tensor_text(tensor));
   }
-  if (tensor.device() != q.device()) {
-    refuse_call(op, std::string(name) + " must be where q is, on " + device_text(q.device()) + ", and is on " +
-                        device_text(tensor.device()) + "; Tensor::to() copies it");
-  }
+  check_place(op, name, tensor, "q", q);
 }
 
 void check_bias(const char* op, const char* name, const Tensor& bias, const Shape& shape, DType dtype,
@@ -71,10 +68,7 @@ void check_bias(const char* op, const char* name, const Tensor& bias, const Shap
                         tensor_text(bias));
   }
   check_dtype(op, name, bias, dtype);
-  if (bias.device() != q.device()) {
-    refuse_call(op, std::string(name) + " must be where q is, on " + device_text(q.device()) + ", and is on " +
-                        device_text(bias.device()) + "; Tensor::to() copies it");
-  }
+  check_place(op, name, bias, "q", q);
 }
 
 Sizes check_inputs(const char* op, const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& bias1,
@@ -101,7 +95,7 @@ void check_rows(const char* op, const char* name, const Tensor& rows, const Size
   check_dtype(op, name, rows, DType::F32);
   check_numel(op, name, rows, sizes.matrices() * sizes.lse_row());
   if (!rows.is_contiguous() || rows.device() != q.device()) {
-    refuse_call(op, std::string(name) + " must be contiguous and where q is, on " + device_text(q.device()));
+    refuse_call(op, std::string(name) + " must be contiguous and where q is, " + place_text(q.device()));
   }
 }
 

@@ -34,10 +34,7 @@ void check_shaped(const char* op, const char* name, const Tensor& tensor, DType 
   if (tensor.shape() != shape) {
     refuse_call(op, std::string(name) + " must be " + shape.to_string() + ", and is " + tensor_text(tensor));
   }
-  if (tensor.device() != x.device()) {
-    refuse_call(op, std::string(name) + " must be where x is, on " + device_text(x.device()) + ", and is on " +
-                        device_text(tensor.device()) + "; Tensor::to() copies it");
-  }
+  check_place(op, name, tensor, "x", x);
 }
 
 }  // namespace

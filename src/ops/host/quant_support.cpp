@@ -9,13 +9,19 @@ namespace anyaccel::ops {
 
 void refuse_call(const char* op, const std::string& what) { throw InvalidArgument(std::string(op) + ": " + what); }
 
-std::string device_text(const Device& device) {
-  return device.is_host() ? "ordinary host memory" : "device " + device.name();
+std::string place_text(const Device& device) {
+  return device.is_host() ? "in ordinary host memory" : "on device " + device.name();
 }
 
 std::string tensor_text(const Tensor& tensor) {
   if (!tensor) return "absent";
   return std::string(dtype_name(tensor.dtype())) + " " + tensor.shape().to_string();
+}
+
+void check_place(const char* op, const char* name, const Tensor& tensor, const char* other_name, const Tensor& other) {
+  if (tensor.device() == other.device()) return;
+  refuse_call(op, std::string(name) + " must be where " + other_name + " is, " + place_text(other.device()) +
+                      ", and is " + place_text(tensor.device()) + "; Tensor::to() copies it");
 }
 
 void check_present(const char* op, const char* name, const Tensor& tensor) {

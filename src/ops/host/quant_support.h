@@ -17,8 +17,9 @@ namespace anyaccel::ops {
 [[noreturn]] void refuse_call(const char* op, const std::string& what);
 // Returns "float32 [2, 3]" or "absent", for example.
 std::string tensor_text(const Tensor& tensor);
-// Names a place for messages. Device::name() gives the host and the CPU accelerator the same name.
-std::string device_text(const Device& device);
+// Returns "in ordinary host memory" or "on device cpu", for example. Device::name() gives the host and the CPU accelerator
+// the same name.
+std::string place_text(const Device& device);
 
 void check_present(const char* op, const char* name, const Tensor& tensor);
 // Checks that the tensor is present and is F32, F16 or BF16.
@@ -26,6 +27,8 @@ void check_float(const char* op, const char* name, const Tensor& tensor);
 void check_dtype(const char* op, const char* name, const Tensor& tensor, DType dtype);
 void check_float_dtype(const char* op, DType dtype);
 void check_numel(const char* op, const char* name, const Tensor& tensor, int64_t expected);
+// Checks that the tensor is where `other` is.
+void check_place(const char* op, const char* name, const Tensor& tensor, const char* other_name, const Tensor& other);
 
 // The state from which a call over `numel` elements draws its random numbers; the generator advances. If the generator
 // is null, nothing is drawn.

@@ -51,8 +51,8 @@ void check_ragged(const char* op, const char* name, const Tensor& tensor, std::o
   }
   if (!fits) refuse_call(op, std::string(name) + " must be " + expected + "], and is " + tensor_text(tensor));
   if (tensor.device() != device) {
-    refuse_call(op, std::string(name) + " must be on " + device_text(device) + " like the others, and is on " +
-                        device_text(tensor.device()) + "; Tensor::to() copies it");
+    refuse_call(op, std::string(name) + " must be " + place_text(device) + " like the others, and is " +
+                        place_text(tensor.device()) + "; Tensor::to() copies it");
   }
 }
 

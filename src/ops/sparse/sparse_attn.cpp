@@ -29,8 +29,8 @@ void check_same_device(const char* op, std::initializer_list<const Tensor*> tens
   const Tensor& first = **tensors.begin();
   for (const Tensor* tensor : tensors) {
     if (*tensor && tensor->device() != first.device()) {
-      refuse_call(op, "Inputs must be on the same device, and are on " + device_text(first.device()) + " and " +
-                          device_text(tensor->device()) + "; Tensor::to() copies them");
+      refuse_call(op, "Inputs must be on the same device, and are " + place_text(first.device()) + " and " +
+                          place_text(tensor->device()) + "; Tensor::to() copies them");
     }
   }
 }

@@ -1,8 +1,8 @@
 // Products for few rows of x (decoding of one or some sequences): bound by how fast the weights come from memory, or by
 // multiply-adds from about six rows of x on.
 //
-// Each thread takes a contiguous span of the weights' rows, cuts it into streams (eight; four for several rows of x and
-// with AVX2; three to twelve for tiles) and walks them side by side, so that several sequential reads are in flight.
+// Each thread takes a contiguous span of the weights' rows, cuts it into streams (eight; four for several rows of x, on
+// a Zen 5 and with AVX2; three to twelve for tiles) and walks them side by side, so that several sequential reads are in flight.
 // Lines are prefetched at two distances, into the first- and the second-level cache, since Intel's hardware prefetchers
 // alone reach three quarters of the bandwidth; find_distances() has those of other processors. With four streams this
 // reached 97 to 100% of the bandwidth of a loop that only read the same weights, in turns with it (two cores of a
@@ -184,9 +184,9 @@ constexpr Distances kDistancesOfDots{512, 2048};
 // For one row of x with AVX2: two threads of a Zen 3 read 29 GB/s with this and 4 streams, 28 with the usual distances, and
 // 27 without prefetches; one thread alone read 23, 18.5 and 23.
 constexpr Distances kDistancesOfAvx2{512, 0};
-// For a single pass on a Zen 5, which prefetches into the second-level cache better by itself. Where a plain read had 52
-// and 75 GB/s, one row of x read 47.8 and 62.4 with the first, and 38.0 and 54.7 with those for dot products. Four rows read
-// 41.4 and 55.3 with the second, 38 and 50 with the usual ones.
+// For a single pass on a Zen 5. Where a plain read had 52 and 75 GB/s, one row of x in four streams read 47 and 62 with the
+// first, 46 and 58 with 512 bytes, and 46 (at 52) without prefetches; in eight streams with the distances for dot products
+// it read 38 and 55. Four rows read 41 and 55 with the second, 38 and 50 with the usual ones.
 constexpr Distances kDistancesOfZen5{1024, 0}, kDistancesOfRowsOnZen5{1536, 0};
 
 template <class Type>
@@ -321,8 +321,8 @@ HWY_INLINE void find_rows(const Raw* w, int64_t row_stride, int64_t rows, int64_
 
 // out[m * out_stride + s * rows + r] = row (s * rows + r) of w times row m of x, for r < rows, s < kS, m < kM.
 //
-// The rows of the streams are a loop of this function, because little is read between two of them: on a Zen 5 whose best
-// read was 80 GB/s, one row of x read 67 GB/s with a call for each row of weights.
+// The rows of the streams are a loop of this function, because nothing is read in between two calls: on a Zen 5, one row of
+// x read 48.0 GB/s with a call for each row of weights and 49.7 without, three rows 40.8 and 45.4.
 template <class Type, int kS, int kM>
 HWY_NOINLINE void multiply_in_one_pass(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
                                        const Activations<ElementOfX<Type>>& x, Distances ahead, float* out,

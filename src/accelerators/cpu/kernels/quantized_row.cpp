@@ -33,10 +33,8 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
 
 constexpr Distances kUsualDistances{1024, 3072};
-// On two cores of a Zen 5, whose best read was 52 to 54 GB/s, Q4_0, Q4_K, Q6_K and Q8_0 read 50.5, 49.5, 49.6 and 49.2 GB/s
-// with 1,536 or 2,048 bytes into the first-level cache alone, 49.2, 41.7, 47.5 and 48.8 without prefetches, and 47.8, 47.1,
-// 46.3 and 45.6 with the usual ones. In a window of 75 GB/s the first three of these had 69, 68 and 68 (Q8_0), then 62, 59 and
-// 63, then 64, 66 and 64.
+// On two cores of a Zen 5, whose best read was 52 to 54 GB/s, Q4_0, Q4_K, Q6_K and Q8_0 read 50.5, 45.5, 49.6 and 49.2 GB/s
+// with this, 49.2, 41.7, 47.5 and 48.8 without prefetches, and 47.8, 47.1, 46.3 and 45.6 with the usual distances.
 constexpr Distances kDistancesOfZen5{1536, 0};
 // On a Zen 3 and a Zen 4 the loops do not prefetch: the hardware prefetchers follow long streams, and alone read them 2 to
 // 5% faster than with prefetch instructions, which help only where a stream begins (prefetch_starts()). Intel processors

@@ -324,9 +324,13 @@ void enqueueing_does_not_wait(const Context& c) {
 
 void synchronizing_waits(const Context& c) {
   needs_gates(c);
+  Memory memory(c, size);
   for (const char* function : {"stream_synchronize", "event_synchronize", "device_synchronize"}) {
     Stream stream(c);
     Event event(c, function[0] == 'e' ? AA_EVENT_BLOCKING_SYNC : AA_EVENT_DEFAULT);
+    // What is done already must not count for what follows.
+    fill(c, stream, memory.data(), 1);
+    synchronize(c, stream);
     Gate gate(c, stream);
     record(c, event, stream);
     const LaterOpened later(gate);

@@ -135,7 +135,7 @@
   X(a_new_stream_is_busy, "streams.query_tells_completion")                                      \
   X(stream_query_waits, "order.enqueueing_does_not_wait")                                        \
   X(synchronize_does_nothing, "order.synchronizing_waits")                                       \
-  X(synchronize_waits_for_the_first_item, "order.items_keep_their_order")                        \
+  X(synchronize_waits_for_the_first_item, "order.synchronizing_waits")                           \
   X(synchronize_waits_for_the_device, "order.work_waits_for_what_is_before_it")                  \
   X(device_synchronize_does_nothing, "order.synchronizing_waits")                                \
   X(device_synchronize_waits_for_one_stream, "order.synchronizing_waits")                        \

@@ -31,6 +31,9 @@ CpuFeatures detect() noexcept {
   features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
                     __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
                     __builtin_cpu_supports("avx512vl");
+#if defined(AA_WITHOUT_AVX512)
+  features.avx512 = false;  // these kernels were not compiled
+#endif
   if (features.avx512 && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
     features.avx512_vnni = (ecx >> 11) & 1u;
     const bool tiles = (edx >> 24) & 1u;

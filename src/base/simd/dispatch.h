@@ -36,7 +36,7 @@
 #if defined(HIGHWAY_HWY_DETECT_TARGETS_H_)
 #error "include base/simd/dispatch.h before the headers of Highway"
 #endif
-#if defined(AA_WITHOUT_AVX512)  // builds with a sanitizer for a machine that has none (src/CMakeLists.txt)
+#if defined(AA_WITHOUT_AVX512)  // some builds with a sanitizer (src/CMakeLists.txt)
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_AVX3)
 #else
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)

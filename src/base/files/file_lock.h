@@ -9,9 +9,9 @@ namespace anyaccel {
 class FileLock {
  public:
   // Takes the lock of a file (created if missing), waiting for its owner for at most `patience`. Gives up at once if
-  // the recorded owner is a process of this host or container that has ended (a surviving child inherited its lock), if the file
-  // system has no locks, or if the name is a symbolic link, a pipe or a device. Only its owner can open the file, so
-  // that no other user holds the lock. `what` names the work in messages.
+  // the recorded owner is a process of this host or container that has ended (a surviving child inherited its lock), if
+  // the file system has no locks, or if the name is a symbolic link, a pipe or a device. Only its owner can open the
+  // file, so that no other user holds the lock. `what` names the work in messages.
   FileLock(const std::filesystem::path& file, std::chrono::milliseconds patience, const std::string& what);
   ~FileLock();
   FileLock(const FileLock&) = delete;

@@ -2,7 +2,8 @@
 // multiply-adds from about six rows of x on.
 //
 // Each thread takes a contiguous span of the weights' rows, cuts it into streams (eight; four for several rows of x, on
-// a Zen 5 and with AVX2; three to twelve for tiles) and walks them side by side, so that several sequential reads are in flight.
+// a Zen 5 and with AVX2; three to twelve for tiles) and walks them side by side, so that several sequential reads are in
+// flight.
 // Lines are prefetched at two distances, into the first- and the second-level cache, since Intel's hardware prefetchers
 // alone reach three quarters of the bandwidth; find_distances() has those of other processors. With four streams this
 // reached 97 to 100% of the bandwidth of a loop that only read the same weights, in turns with it (two cores of a
@@ -175,7 +176,7 @@ HWY_INLINE void add_block(Bf16Dots /*type*/, const uint16_t* const (&w)[kS], con
 }
 #endif
 
-// The best ones of 0.5 to 4 KiB on Emerald Rapids; 1 to 2 and 2 to 4 KiB were within 1%.
+// The best distances of 0.5 to 4 KiB on Emerald Rapids; 1 to 2 and 2 to 4 KiB were within 1%.
 constexpr Distances kUsualDistances{1024, 3072};
 // For one row of x by dot products of pairs on a Zen 4. On two of its cores, steps of a model of 2.1 GB read 33.8 GB/s
 // with these, 31.4 with the above, and 33 with 256 or 384 and 1024 to 2048, in turns with a plain read of the weights at
@@ -189,6 +190,7 @@ constexpr Distances kDistancesOfAvx2{512, 0};
 // it read 38 and 55. Four rows read 41 and 55 with the second, 38 and 50 with the usual ones.
 constexpr Distances kDistancesOfZen5{1024, 0}, kDistancesOfRowsOnZen5{1536, 0};
 
+// The distances for `rows` rows of x. only: one pass takes them all.
 template <class Type>
 Distances find_distances(int64_t rows, bool only) {
   const bool one = rows == 1;
@@ -410,6 +412,7 @@ void multiply_in_passes(Type type, const typename Type::Raw* w, int64_t row_stri
   }
 }
 
+// As multiply_in_one_pass(), for any number of rows of x; only one row if kS is not kStreams.
 template <class Type, int kS>
 void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
                       const Activations<ElementOfX<Type>>& x, float* out, int64_t out_stride) {

@@ -130,6 +130,86 @@ TEST_F(BuildCacheTest, AHeaderOfTheSameSizeAndTimeIsReadAgain) {
   EXPECT_EQ(answer_of(cache.find_or_build(plan)), 43);
 }
 
+TEST_F(BuildCacheTest, AHeaderThatIsAddedWhereItIsFoundEarlierIsRead) {
+  folder.write("answer.cpp", "#include <parts/answer.h>\n" + std::string(answer_source).substr(20));
+  fs::create_directories(folder.path() / "late/parts");
+  fs::create_directories(folder.path() / "early");
+  folder.write("late/parts/answer.h", "#define ANSWER 1\n");
+  plan.include_paths = {(folder.path() / "missing").string(), (folder.path() / "early").string(),
+                        (folder.path() / "late").string()};
+  const auto build = [&] {
+    const BuiltLibrary library = cache.find_or_build(plan);
+    EXPECT_FALSE(library.is_private);
+    return std::pair(answer_of(library), library.built_now);
+  };
+  EXPECT_EQ(build(), std::pair(1, true));
+  folder.write("early/unrelated.h", "");
+  EXPECT_EQ(build(), std::pair(1, false));
+
+  fs::create_directories(folder.path() / "early/parts");
+  folder.write("early/parts/answer.h", "#define ANSWER 2\n");
+  EXPECT_EQ(build(), std::pair(2, true)) << "in a folder that was empty";
+  EXPECT_EQ(build(), std::pair(2, false));
+  fs::create_directories(folder.path() / "missing/parts");
+  folder.write("missing/parts/answer.h", "#define ANSWER 3\n");
+  EXPECT_EQ(build(), std::pair(3, true)) << "in a folder that did not exist";
+  EXPECT_EQ(build(), std::pair(3, false));
+  {
+    fs::create_directories(folder.path() / "variable/parts");
+    const Variable path("CPATH", (folder.path() / "variable").string());
+    plan.include_paths = {};
+    plan.cxx_args.push_back("-isystem" + (folder.path() / "late").string());
+    EXPECT_EQ(build(), std::pair(1, true));
+    folder.write("variable/parts/answer.h", "#define ANSWER 4\n");
+    EXPECT_EQ(build(), std::pair(4, true)) << "in a folder of a variable";
+    EXPECT_EQ(build(), std::pair(4, false));
+  }
+  // A header of the system is found later than one of the program.
+  EXPECT_EQ(build(), std::pair(1, true));
+  folder.write("answer.cpp", "#include \"stdlib.h\"\n#ifndef ANSWER\n#define ANSWER 5\n#endif\n" +
+                                 std::string(answer_source).substr(20));
+  EXPECT_EQ(build(), std::pair(5, true));
+  folder.write("stdlib.h", "#define ANSWER 6\n");
+  EXPECT_EQ(build(), std::pair(6, true)) << "beside the source";
+  EXPECT_EQ(build(), std::pair(6, false));
+}
+
+TEST_F(BuildCacheTest, AHeaderThatIsAddedWhileItIsCompiledIsRead) {
+  fs::create_directories(folder.path() / "early");
+  fs::create_directories(folder.path() / "late");
+  fs::rename(folder.path() / "answer.h", folder.path() / "late/answer.h");
+  plan.include_paths = {(folder.path() / "early").string(), (folder.path() / "late").string()};
+  const Variable compiler("CXX",
+                          folder
+                              .write("adding-c++",
+                                     "#!/bin/sh\n[ \"$1\" = --version ] && exec c++ --version\nc++ \"$@\" || exit\n"
+                                     "echo '#define ANSWER 2' >" +
+                                         (folder.path() / "early/answer.h").string() + "\n",
+                                     true)
+                              .string());
+  EXPECT_TRUE(cache.find_or_build(plan).is_outdated);
+  EXPECT_EQ(answer_of(cache.find_or_build(plan)), 2);
+}
+
+TEST_F(BuildCacheTest, ALibraryThatIsAddedWhereItIsFoundEarlierIsLinked) {
+  fs::create_directories(folder.path() / "early");
+  fs::create_directories(folder.path() / "late");
+  const auto make_library = [&](const std::string& place, int value) {
+    folder.write("part.cpp", "int part() { return " + std::to_string(value) + "; }\n");
+    const std::string at = (folder.path() / place).string();
+    const std::string command = "c++ -fPIC -c " + (folder.path() / "part.cpp").string() + " -o " + at +
+                                "/part.o && ar rcs " + at + "/libpart.a " + at + "/part.o";
+    ASSERT_EQ(std::system(command.c_str()), 0);
+  };
+  make_library("late", 1);
+  folder.write("answer.cpp", "int part();\nextern \"C\" int answer() { return part(); }\n");
+  plan.ldflags = {"-L" + (folder.path() / "early").string(), "-L" + (folder.path() / "late").string(), "-lpart"};
+  EXPECT_EQ(answer_of(cache.find_or_build(plan)), 1);
+  make_library("early", 2);
+  EXPECT_EQ(answer_of(cache.find_or_build(plan)), 2);
+  EXPECT_FALSE(cache.find_or_build(plan).built_now);
+}
+
 TEST_F(BuildCacheTest, WhatChangesWhileItIsCompiledIsNotKept) {
   const auto compile_then_write = [&](const std::string& file, const std::string& text) {
     return folder

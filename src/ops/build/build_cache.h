@@ -4,11 +4,12 @@
 // Layout: <cache folder>/ops/<op>/<recipe>-<compiler>.entry names a library next to it and what it was built from.
 // <recipe> stands for the sources' contents, every flag, the target and the interface's version, <compiler> for the
 // compiler's file, the variables that it reads (CPATH) and, with -march=native, the processor. An entry is valid if the
-// headers that the compiler read and the libraries that the flags name have not changed and the library's hash is right
-// (cache_entry.h); anything else (a truncated file, another machine's file that does not load, another user's file) is
-// built again. What is built while one of its sources or headers changes is not kept. A library is put in place by
-// renaming, so that nobody sees half of one. Builders of one entry take turns with a file lock, which the kernel releases
-// when its owner ends; if locks do not work, or their owner makes no progress, work is done twice instead of waiting. If the folder is not writable, or could be written by another user
+// headers that the compiler read and the libraries that the flags name have not changed, none was added where it would
+// be found earlier, and the library's hash is right (cache_entry.h); anything else (a truncated file, another machine's
+// file that does not load, another user's file) is built again. What is built while one of its sources or headers
+// changes is not kept. A library is put in place by renaming, so that nobody sees half of one. Builders of one entry take
+// turns with a file lock, which the kernel releases when its owner ends; if locks do not work, or their owner makes no
+// progress, work is done twice instead of waiting. If the folder is not writable, or could be written by another user
 // (base/files/trusted_path.h), a process builds only for itself. The library that is loaded is a copy in memory of the
 // one that was checked (library_image.h).
 #pragma once

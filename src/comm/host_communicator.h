@@ -51,6 +51,16 @@ struct SharedBlock {
   size_t bytes = 0;
 };
 
+struct MessageCall;
+
+// The bytes that a call moves for each member, and the dtype of their elements, which the members compare as they do
+// the number of bytes. None: just bytes.
+struct Amount {
+  Amount(size_t count, DType type = DType::None) : bytes(count), dtype(type) {}
+  size_t bytes;
+  DType dtype;
+};
+
 class HostCommunicator {
  public:
   virtual ~HostCommunicator() = default;
@@ -67,20 +77,23 @@ class HostCommunicator {
   virtual void reduce(void* data, int64_t count, DType dtype, ReduceOp op, int root) = 0;
   // recv: `count` elements; send: size() * count.
   virtual void reduce_scatter(void* recv, const void* send, int64_t count, DType dtype, ReduceOp op) = 0;
-  virtual void broadcast(void* data, size_t bytes, int root) = 0;
-  // recv: size() * bytes. send may be this rank's slice of recv.
-  virtual void all_gather(void* recv, const void* send, size_t bytes) = 0;
+  virtual void broadcast(void* data, Amount amount, int root) = 0;
+  // recv: size() * amount. send may be this rank's slice of recv.
+  virtual void all_gather(void* recv, const void* send, Amount amount) = 0;
   // recv is used on root only, and may be null elsewhere; likewise send for scatter.
-  virtual void gather(void* recv, const void* send, size_t bytes, int root) = 0;
-  virtual void scatter(void* recv, const void* send, size_t bytes, int root) = 0;
-  // bytes: of each pair.
-  virtual void all_to_all(void* recv, const void* send, size_t bytes) = 0;
-  virtual void send(const void* data, size_t bytes, int peer, int tag) = 0;
-  virtual void recv(void* data, size_t bytes, int peer, int tag) = 0;
+  virtual void gather(void* recv, const void* send, Amount amount, int root) = 0;
+  virtual void scatter(void* recv, const void* send, Amount amount, int root) = 0;
+  // amount: of each pair.
+  virtual void all_to_all(void* recv, const void* send, Amount amount) = 0;
+  virtual void send(const void* data, Amount amount, int peer, int tag) = 0;
+  virtual void recv(void* data, Amount amount, int peer, int tag) = 0;
 
   // Collective: every member requests the same size. data == nullptr if there is no such memory. all_reduce() on memory
   // inside a block, at the same offset on every member, copies nothing.
   virtual SharedBlock share(size_t) { return {}; }
+  // The following calls are parts of `call`, which the members compare with them. For a communicator that consists of
+  // others, and gives them other arguments than it got. Only the communicators between hosts do so.
+  virtual void set_caller(const MessageCall&) {}
   // Makes waiting calls return with a CommunicationError soon; any thread.
   virtual void abort(const std::string& why) noexcept = 0;
 

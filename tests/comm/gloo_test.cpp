@@ -137,6 +137,47 @@ TEST_F(Gloo, DisagreementsAreErrorsOnAllRanks) {
   }
 }
 
+TEST_F(Gloo, RootsAreCompared) {
+  for (const int size : {2, 3, 6}) {
+    store_ = make_local_store();
+    on_ranks(size, [&](int rank) {
+      check_roots_are_compared(rank, size, [&](int member, const std::string& name) {
+        return make_gloo_communicator(membership_of(member, size, make_prefixed_store(store_, name)));
+      });
+    });
+  }
+}
+
+TEST_F(Gloo, DtypesOfMovedElementsAreCompared) {
+  using Call = std::function<void(HostCommunicator&, DType)>;
+  std::vector<float> all(3 * 4);
+  const std::vector<Call> calls = {[&](HostCommunicator& c, DType dtype) {
+                                     c.broadcast(all.data(), {16, dtype}, 0);
+                                   },
+                                   [&](HostCommunicator& c, DType dtype) {
+                                     c.scatter(all.data(), all.data(), {16, dtype}, 1);
+                                   },
+                                   [&](HostCommunicator& c, DType dtype) {
+                                     if (c.rank() == 0)
+                                       c.send(all.data(), {16, dtype}, 2, 0);
+                                     else if (c.rank() == 2)
+                                       c.recv(all.data(), {16, dtype}, 0, 0);
+                                     c.barrier();
+                                   }};
+  for (size_t i = 0; i < calls.size(); ++i) {
+    SCOPED_TRACE(i);
+    store_ = make_local_store();
+    const auto words = failures(3, [&](int rank) {
+      const auto c = join(rank, 3);
+      calls[i](*c, rank == 2 ? DType::I32 : DType::F32);
+    });
+    for (const std::string& text : words) {
+      EXPECT_NE(text.find("of 4 int32"), std::string::npos) << text;
+      EXPECT_NE(text.find("of 4 float32"), std::string::npos) << text;
+    }
+  }
+}
+
 TEST_F(Gloo, PeersThatLeaveAreNamed) {
   const auto words = failures(3, [&](int rank) {
     const auto c = join(rank, 3);

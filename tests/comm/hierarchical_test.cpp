@@ -143,6 +143,64 @@ TEST_P(HierarchicalFailures, EndTheWholeGroup) {
   for (const std::string& text : words) EXPECT_NE(text, "");
 }
 
+// Arguments that the parts of the communicator do not get, named otherwise by the first host than by the second.
+TEST_P(HierarchicalFailures, HostsThatDisagreeGetNoResult) {
+  using Call = std::function<void(HostCommunicator&, bool, void*)>;
+  const std::vector<std::pair<std::string, Call>> calls = {
+      {"broadcast of 4 float32 with root 1",
+       [](HostCommunicator& c, bool second, void* data) {
+         c.broadcast(data, {16, DType::F32}, second ? 1 : 0);
+       }},
+      {"reduce of 4 float32 (sum) with root 1",
+       [](HostCommunicator& c, bool second, void* data) {
+         c.reduce(data, 4, DType::F32, ReduceOp::Sum, second ? 1 : 0);
+       }},
+      {"all_reduce of 4 float32 (avg)",
+       [](HostCommunicator& c, bool second, void* data) {
+         c.all_reduce(data, 4, DType::F32, second ? ReduceOp::Avg : ReduceOp::Sum);
+       }},
+      {"all_reduce of 4 bfloat16 (sum)",
+       [](HostCommunicator& c, bool second, void* data) {
+         c.all_reduce(data, 4, second ? DType::BF16 : DType::F32, ReduceOp::Sum);
+       }},
+      {"reduce_scatter of 4 float16 (sum)",
+       [](HostCommunicator& c, bool second, void* data) {
+         std::vector<float> all(20);
+         c.reduce_scatter(data, all.data(), 4, second ? DType::F16 : DType::F32, ReduceOp::Sum);
+       }},
+      {"all_gather of 4 int32",
+       [](HostCommunicator& c, bool second, void* data) {
+         std::vector<float> all(20);
+         c.all_gather(all.data(), data, {16, second ? DType::I32 : DType::F32});
+       }},
+  };
+  for (const bool whole_host : {true, false}) {
+    for (const auto& [text, call] : calls) {
+      SCOPED_TRACE(text);
+      store_ = make_local_store();
+      std::vector<std::string> words(hosts().size());
+      on_ranks(size(), [&](int rank) {
+        const auto c = join(rank, hosts());
+        float data[4] = {};
+        try {
+          call(*c, whole_host ? hosts()[static_cast<size_t>(rank)] == 1 : rank == 4, data);
+          c->barrier();  // for members that are done before another host's leader could see it
+        } catch (const CommunicationError& error) {
+          words[static_cast<size_t>(rank)] = error.what();
+        }
+      });
+      for (size_t rank = 0; rank < words.size(); ++rank) {
+        const std::string& word = words[rank];
+        EXPECT_NE(word, "") << rank;
+        // Here only the job's watch, which there is none of, would tell the other host what one host found.
+        if (!whole_host && hosts()[rank] == 0) continue;
+        EXPECT_NE(word.find("the members disagree"), std::string::npos) << word;
+        EXPECT_NE(word.find(text), std::string::npos) << word;
+      }
+    }
+  }
+}
+
 TEST_P(HierarchicalFailures, AbortEndsWaitsEverywhere) {
   std::vector<std::string> words(hosts().size());
   on_ranks(size(), [&](int rank) {

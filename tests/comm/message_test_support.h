@@ -164,4 +164,43 @@ inline void check_sums(HostCommunicator& c, int64_t count, const std::vector<flo
   }
 }
 
+// Calls with a root in which the last rank names another one than the others. join(rank, name) returns the communicator
+// of a new group with that name.
+inline void check_roots_are_compared(
+    int rank, int size, const std::function<std::unique_ptr<HostCommunicator>(int, const std::string&)>& join) {
+  std::vector<float> one(30000, 1.0f), all(one.size() * static_cast<size_t>(size), 1.0f);
+  const auto count = static_cast<int64_t>(one.size());
+  const int root = rank == size - 1 ? size - 1 : 0;
+  const std::vector<std::pair<std::string, std::function<void(HostCommunicator&, int64_t)>>> calls = {
+      {"broadcast",
+       [&](HostCommunicator& c, int64_t n) {
+         c.broadcast(one.data(), {static_cast<size_t>(n) * 4, DType::F32}, root);
+       }},
+      {"reduce", [&](HostCommunicator& c, int64_t n) { c.reduce(one.data(), n, DType::F32, ReduceOp::Sum, root); }},
+      {"gather",
+       [&](HostCommunicator& c, int64_t n) {
+         c.gather(all.data(), one.data(), {static_cast<size_t>(n) * 4, DType::F32}, root);
+       }},
+      {"scatter",
+       [&](HostCommunicator& c, int64_t n) {
+         c.scatter(one.data(), all.data(), {static_cast<size_t>(n) * 4, DType::F32}, root);
+       }},
+  };
+  for (const auto& [name, call] : calls) {
+    for (const int64_t n : {int64_t{0}, int64_t{3}, count}) {
+      SCOPED_TRACE(name + " of " + std::to_string(n) + ", rank " + std::to_string(rank));
+      const auto c = join(rank, name + std::to_string(n));
+      try {
+        call(*c, n);
+        ADD_FAILURE() << "no error";
+      } catch (const CommunicationError& error) {
+        const std::string text = error.what();
+        EXPECT_NE(text.find(name + " of " + std::to_string(n) + " float32"), std::string::npos) << text;
+        EXPECT_NE(text.find("root 0"), std::string::npos) << text;
+        EXPECT_NE(text.find("root " + std::to_string(size - 1)), std::string::npos) << text;
+      }
+    }
+  }
+}
+
 }  // namespace anyaccel::comm::testing

@@ -201,6 +201,14 @@ TEST_P(Mpi, FailuresAreNamed) {
   });
 }
 
+TEST_P(Mpi, RootsAreCompared) {
+  on_processes(2, [&](int rank) {
+    check_roots_are_compared(rank, 2, [](int member, const std::string& name) {
+      return make_mpi_communicator(membership_of(member, 2, make_prefixed_store(store(), name)));
+    });
+  });
+}
+
 // Runs under the mpirun of another MPI than the program's.
 TEST_P(Mpi, AnotherMpisLauncherIsAnError) {
   const std::string other = std::string(GetParam()) == "openmpi" ? "mpich" : "openmpi";

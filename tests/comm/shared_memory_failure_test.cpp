@@ -142,6 +142,20 @@ TEST(SharedMemoryFailure, DisagreementIsToldToEverybody) {
       {[](HostCommunicator& g, float* d) { g.broadcast(d, 100, 0); },
        [](HostCommunicator& g, float* d) { g.broadcast(d, 100, 1); },
        {"broadcast of 100 bytes from rank 0", "broadcast of 100 bytes from rank 1"}},
+      {[](HostCommunicator& g, float* d) {
+         g.broadcast(d, {100, DType::I32}, 0);
+       },
+       [](HostCommunicator& g, float* d) {
+         g.broadcast(d, {100, DType::F32}, 0);
+       },
+       {"broadcast of 25 int32 from rank 0", "broadcast of 25 float32 from rank 0"}},
+      {[](HostCommunicator& g, float* d) {
+         g.all_to_all(d, d + 50000, {8000, DType::F16});
+       },
+       [](HostCommunicator& g, float* d) {
+         g.all_to_all(d, d + 50000, {8000, DType::BF16});
+       },
+       {"all_to_all of 4000 float16", "all_to_all of 4000 bfloat16"}},
       {[](HostCommunicator& g, float*) { g.barrier(); },
        [](HostCommunicator& g, float* d) { g.all_gather(d, d + 50000, 100); },
        {"rank 1 on here calls barrier", "calls all_gather of 100 bytes"}},

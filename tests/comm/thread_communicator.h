@@ -58,30 +58,35 @@ class ThreadCommunicator final : public HostCommunicator {
     if (!sum.empty()) std::memcpy(recv, sum.data(), sum.size());
     meet();
   }
-  void broadcast(void* data, size_t bytes, int root) override {
+  void broadcast(void* data, Amount amount, int root) override {
+    const size_t bytes = amount.bytes;
     show(data);
     if (rank_ != root) copy(data, board_->send[static_cast<size_t>(root)], bytes);
     meet();
   }
-  void all_gather(void* recv, const void* send, size_t bytes) override {
+  void all_gather(void* recv, const void* send, Amount amount) override {
+    const size_t bytes = amount.bytes;
     show(send);
     for (int r = 0; r < size(); ++r) copy(at(recv, bytes, r), board_->send[static_cast<size_t>(r)], bytes);
     meet();
   }
-  void gather(void* recv, const void* send, size_t bytes, int root) override {
+  void gather(void* recv, const void* send, Amount amount, int root) override {
+    const size_t bytes = amount.bytes;
     show(send);
     for (int r = 0; r < size() && rank_ == root; ++r) {
       copy(at(recv, bytes, r), board_->send[static_cast<size_t>(r)], bytes);
     }
     meet();
   }
-  void scatter(void* recv, const void* send, size_t bytes, int root) override {
+  void scatter(void* recv, const void* send, Amount amount, int root) override {
+    const size_t bytes = amount.bytes;
     show(send);
     copy(recv, static_cast<const char*>(board_->send[static_cast<size_t>(root)]) + static_cast<size_t>(rank_) * bytes,
          bytes);
     meet();
   }
-  void all_to_all(void* recv, const void* send, size_t bytes) override {
+  void all_to_all(void* recv, const void* send, Amount amount) override {
+    const size_t bytes = amount.bytes;
     show(send);
     for (int r = 0; r < size(); ++r) {
       copy(at(recv, bytes, r),
@@ -89,13 +94,15 @@ class ThreadCommunicator final : public HostCommunicator {
     }
     meet();
   }
-  void send(const void* data, size_t bytes, int peer, int tag) override {
+  void send(const void* data, Amount amount, int peer, int tag) override {
+    const size_t bytes = amount.bytes;
     const std::lock_guard lock(board_->mutex);
     check();
     board_->messages[{rank_ * size() + peer, tag}].emplace_back(static_cast<const char*>(data), bytes);
     board_->changed.notify_all();
   }
-  void recv(void* data, size_t bytes, int peer, int tag) override {
+  void recv(void* data, Amount amount, int peer, int tag) override {
+    const size_t bytes = amount.bytes;
     std::unique_lock lock(board_->mutex);
     auto& queue = board_->messages[{peer * size() + rank_, tag}];
     board_->changed.wait(lock, [&] { return !queue.empty() || !board_->aborted.empty(); });

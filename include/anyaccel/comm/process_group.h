@@ -4,9 +4,11 @@
 //   auto world = comm::init_process_group();
 //   world->all_reduce(tensor);  // in place, on every rank
 //
-// Every member of a group calls the same operations in the same order with the same shapes and dtypes; a difference is
-// a CommunicationError on every rank. Results are bit-identical on all ranks, and do not depend on timing. Tensors are
-// contiguous (else InvalidArgument) and on the host, on the accelerator of the process, or empty (numel 0).
+// Every member of a group calls the same operations in the same order with the same numbers of elements, dtypes,
+// reductions and roots; a difference is a CommunicationError on every rank, at the latest of its next operation
+// (an accelerator's own library, for tensors on a device, compares nothing). Results are bit-identical on all ranks, and
+// do not depend on timing. Tensors are contiguous (else InvalidArgument) and on the host, on the accelerator of the
+// process, or empty (numel 0).
 //
 // An operation without async_op is in order with the tensor's stream, as an op is: on an accelerator whose work is
 // complete when a call returns it blocks; on others it is enqueued on the current stream, and failures are reported by

@@ -68,41 +68,51 @@ class CclCommunicator final : public HostCommunicator {
     });
   }
 
-  void broadcast(void* data, size_t bytes, int root) override {
-    const MessageCall call{.kind = MessageCall::kBroadcast, .root = root, .sequence = ++sequence_, .amount = bytes};
+  void broadcast(void* data, Amount amount, int root) override {
+    const MessageCall call{.kind = MessageCall::kBroadcast,
+                           .dtype = static_cast<int32_t>(amount.dtype),
+                           .root = root,
+                           .sequence = ++sequence_,
+                           .amount = amount.bytes};
     run(call, [&] {
       agree(call);
-      member_->broadcast(data, bytes, root);
+      member_->broadcast(data, amount.bytes, root);
     });
   }
 
-  void all_gather(void* recv, const void* send, size_t bytes) override {
-    const MessageCall call{.kind = MessageCall::kAllGather, .sequence = ++sequence_, .amount = bytes};
+  void all_gather(void* recv, const void* send, Amount amount) override {
+    const MessageCall call{.kind = MessageCall::kAllGather,
+                           .dtype = static_cast<int32_t>(amount.dtype),
+                           .sequence = ++sequence_,
+                           .amount = amount.bytes};
     run(call, [&] {
       agree(call);
-      member_->all_gather(recv, send, bytes);
+      member_->all_gather(recv, send, amount.bytes);
     });
   }
 
-  void all_to_all(void* recv, const void* send, size_t bytes) override {
-    const MessageCall call{.kind = MessageCall::kAllToAll, .sequence = ++sequence_, .amount = bytes};
+  void all_to_all(void* recv, const void* send, Amount amount) override {
+    const MessageCall call{.kind = MessageCall::kAllToAll,
+                           .dtype = static_cast<int32_t>(amount.dtype),
+                           .sequence = ++sequence_,
+                           .amount = amount.bytes};
     run(call, [&] {
       agree(call);
-      member_->all_to_all(recv, send, bytes);
+      member_->all_to_all(recv, send, amount.bytes);
     });
   }
 
-  void gather(void* recv, const void* send, size_t bytes, int root) override {
-    run({.kind = MessageCall::kGather}, [&] { base_->gather(recv, send, bytes, root); });
+  void gather(void* recv, const void* send, Amount amount, int root) override {
+    run({.kind = MessageCall::kGather}, [&] { base_->gather(recv, send, amount, root); });
   }
-  void scatter(void* recv, const void* send, size_t bytes, int root) override {
-    run({.kind = MessageCall::kScatter}, [&] { base_->scatter(recv, send, bytes, root); });
+  void scatter(void* recv, const void* send, Amount amount, int root) override {
+    run({.kind = MessageCall::kScatter}, [&] { base_->scatter(recv, send, amount, root); });
   }
-  void send(const void* data, size_t bytes, int peer, int tag) override {
-    run({.kind = MessageCall::kPair}, [&] { base_->send(data, bytes, peer, tag); });
+  void send(const void* data, Amount amount, int peer, int tag) override {
+    run({.kind = MessageCall::kPair}, [&] { base_->send(data, amount, peer, tag); });
   }
-  void recv(void* data, size_t bytes, int peer, int tag) override {
-    run({.kind = MessageCall::kPair}, [&] { base_->recv(data, bytes, peer, tag); });
+  void recv(void* data, Amount amount, int peer, int tag) override {
+    run({.kind = MessageCall::kPair}, [&] { base_->recv(data, amount, peer, tag); });
   }
 
   void abort(const std::string& why) noexcept override {

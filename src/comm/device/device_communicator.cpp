@@ -179,17 +179,20 @@ void DeviceCommunicator::reduce_scatter(void* recv, const void* send, int64_t co
   });
 }
 
-void DeviceCommunicator::broadcast(void* data, size_t bytes, int root) {
+void DeviceCommunicator::broadcast(void* data, Amount amount, int root) {
+  const size_t bytes = amount.bytes;
   enqueue("broadcast",
           [&](aa_stream* stream) { return table_->broadcast(comm_, stream, data, data, bytes, AA_DTYPE_U8, root); });
 }
 
-void DeviceCommunicator::all_gather(void* recv, const void* send, size_t bytes) {
+void DeviceCommunicator::all_gather(void* recv, const void* send, Amount amount) {
+  const size_t bytes = amount.bytes;
   enqueue("all_gather",
           [&](aa_stream* stream) { return table_->all_gather(comm_, stream, send, recv, bytes, AA_DTYPE_U8); });
 }
 
-void DeviceCommunicator::gather(void* recv, const void* send, size_t bytes, int root) {
+void DeviceCommunicator::gather(void* recv, const void* send, Amount amount, int root) {
+  const size_t bytes = amount.bytes;
   exchange("gather", [&](aa_stream* stream) {
     if (rank_ != root) return table_->send(comm_, stream, send, bytes, AA_DTYPE_U8, root);
     aa_status* status = nullptr;
@@ -202,7 +205,8 @@ void DeviceCommunicator::gather(void* recv, const void* send, size_t bytes, int 
   if (rank_ == root) copy_own(place(recv, bytes, rank_), send, bytes);
 }
 
-void DeviceCommunicator::scatter(void* recv, const void* send, size_t bytes, int root) {
+void DeviceCommunicator::scatter(void* recv, const void* send, Amount amount, int root) {
+  const size_t bytes = amount.bytes;
   exchange("scatter", [&](aa_stream* stream) {
     if (rank_ != root) return table_->recv(comm_, stream, recv, bytes, AA_DTYPE_U8, root);
     aa_status* status = nullptr;
@@ -215,7 +219,8 @@ void DeviceCommunicator::scatter(void* recv, const void* send, size_t bytes, int
   if (rank_ == root) copy_own(recv, place(send, bytes, rank_), bytes);
 }
 
-void DeviceCommunicator::all_to_all(void* recv, const void* send, size_t bytes) {
+void DeviceCommunicator::all_to_all(void* recv, const void* send, Amount amount) {
+  const size_t bytes = amount.bytes;
   exchange("all_to_all", [&](aa_stream* stream) {
     aa_status* status = nullptr;
     for (int peer = 0; peer < size_ && !status; ++peer) {
@@ -228,11 +233,13 @@ void DeviceCommunicator::all_to_all(void* recv, const void* send, size_t bytes) 
   copy_own(place(recv, bytes, rank_), place(send, bytes, rank_), bytes);
 }
 
-void DeviceCommunicator::send(const void* data, size_t bytes, int peer) {
+void DeviceCommunicator::send(const void* data, Amount amount, int peer) {
+  const size_t bytes = amount.bytes;
   enqueue("send", [&](aa_stream* stream) { return table_->send(comm_, stream, data, bytes, AA_DTYPE_U8, peer); });
 }
 
-void DeviceCommunicator::recv(void* data, size_t bytes, int peer) {
+void DeviceCommunicator::recv(void* data, Amount amount, int peer) {
+  const size_t bytes = amount.bytes;
   enqueue("recv", [&](aa_stream* stream) { return table_->recv(comm_, stream, data, bytes, AA_DTYPE_U8, peer); });
 }
 

@@ -56,17 +56,17 @@ class DeviceCommunicator {
   void reduce(void* data, int64_t count, DType dtype, ReduceOp op, int root);
   // recv: `count` elements; send: size() * count. recv may be this rank's place in send.
   void reduce_scatter(void* recv, const void* send, int64_t count, DType dtype, ReduceOp op);
-  void broadcast(void* data, size_t bytes, int root);
+  void broadcast(void* data, Amount amount, int root);
   // recv: size() * bytes. send may be this rank's place in recv.
-  void all_gather(void* recv, const void* send, size_t bytes);
+  void all_gather(void* recv, const void* send, Amount amount);
   // recv is used on root only, and may be null elsewhere; likewise send for scatter. root's own slice may be in place.
-  void gather(void* recv, const void* send, size_t bytes, int root);
-  void scatter(void* recv, const void* send, size_t bytes, int root);
+  void gather(void* recv, const void* send, Amount amount, int root);
+  void scatter(void* recv, const void* send, Amount amount, int root);
   // bytes: of each pair.
-  void all_to_all(void* recv, const void* send, size_t bytes);
+  void all_to_all(void* recv, const void* send, Amount amount);
   // Sends to and receives from another member. Messages of a pair arrive in order; there are no tags.
-  void send(const void* data, size_t bytes, int peer);
-  void recv(void* data, size_t bytes, int peer);
+  void send(const void* data, Amount amount, int peer);
+  void recv(void* data, Amount amount, int peer);
 
   // Blocks until every member has called it and the current stream's earlier work is complete.
   void barrier();

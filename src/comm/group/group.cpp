@@ -70,16 +70,17 @@ class CommunicatorGroup final : public ProcessGroup {
     check_tensor(tensor, "broadcast", "tensor");
     check_member(root, "broadcast", "root");
     const bool sends = root == rank();
-    return run({CommOp::Broadcast, tensor.nbytes()},
-               {.output = &tensor, .reads_output = sends, .writes_output = !sends}, async_op, true,
-               [bytes = tensor.nbytes(), root](auto& c, void* data, const void*) { c.broadcast(data, bytes, root); });
+    return run(
+        {CommOp::Broadcast, tensor.nbytes()}, {.output = &tensor, .reads_output = sends, .writes_output = !sends},
+        async_op, true,
+        [amount = amount_of(tensor), root](auto& c, void* data, const void*) { c.broadcast(data, amount, root); });
   }
 
   Work all_gather(const Tensor& output, const Tensor& input, bool async_op) override {
     check_pair(output, input, "all_gather");
     check_places(output, "output", input, "input", "all_gather");
     return run({CommOp::AllGather, output.nbytes()}, {.output = &output, .input = &input}, async_op, true,
-               [bytes = input.nbytes()](auto& c, void* out, const void* in) { c.all_gather(out, in, bytes); });
+               [amount = amount_of(input)](auto& c, void* out, const void* in) { c.all_gather(out, in, amount); });
   }
 
   Work reduce_scatter(const Tensor& output, const Tensor& input, ReduceOp op, bool async_op) override {
@@ -101,10 +102,10 @@ class CommunicatorGroup final : public ProcessGroup {
       check_pair(output, input, "gather");
       check_places(output, "output", input, "input", "gather");
     }
-    const size_t bytes = input.nbytes();
-    return run({CommOp::Gather, bytes * static_cast<size_t>(size())},
+    const Amount amount = amount_of(input);
+    return run({CommOp::Gather, amount.bytes * static_cast<size_t>(size())},
                {.output = receives ? &output : nullptr, .input = &input}, async_op, device_exchanges(),
-               [bytes, root](auto& c, void* out, const void* in) { c.gather(out, in, bytes, root); });
+               [amount, root](auto& c, void* out, const void* in) { c.gather(out, in, amount, root); });
   }
 
   Work scatter(const Tensor& output, const Tensor& input, int root, bool async_op) override {
@@ -115,10 +116,10 @@ class CommunicatorGroup final : public ProcessGroup {
       check_pair(output, input, "scatter");
       check_places(input, "input", output, "output", "scatter");
     }
-    const size_t bytes = output.nbytes();
-    return run({CommOp::Scatter, bytes * static_cast<size_t>(size())},
+    const Amount amount = amount_of(output);
+    return run({CommOp::Scatter, amount.bytes * static_cast<size_t>(size())},
                {.output = &output, .input = sends ? &input : nullptr}, async_op, device_exchanges(),
-               [bytes, root](auto& c, void* out, const void* in) { c.scatter(out, in, bytes, root); });
+               [amount, root](auto& c, void* out, const void* in) { c.scatter(out, in, amount, root); });
   }
 
   Work all_to_all(const Tensor& output, const Tensor& input, bool async_op) override {
@@ -129,9 +130,8 @@ class CommunicatorGroup final : public ProcessGroup {
                             std::to_string(size()) + " ranks");
     }
     return run({CommOp::AllToAll, input.nbytes()}, {.output = &output, .input = &input}, async_op, device_exchanges(),
-               [bytes = input.nbytes() / static_cast<size_t>(size())](auto& c, void* out, const void* in) {
-                 c.all_to_all(out, in, bytes);
-               });
+               [amount = Amount{input.nbytes() / static_cast<size_t>(size()), input.dtype()}](
+                   auto& c, void* out, const void* in) { c.all_to_all(out, in, amount); });
   }
 
   Work send(const Tensor& tensor, int peer, int tag, bool async_op) override {
@@ -139,11 +139,11 @@ class CommunicatorGroup final : public ProcessGroup {
     check_message(peer, tag, "send");
     // The devices' messages have no tags.
     return run({CommOp::Send, tensor.nbytes()}, {.input = &tensor}, async_op, device_exchanges() && tag == 0,
-               [bytes = tensor.nbytes(), peer, tag]<class C>(C& c, void*, const void* in) {
+               [amount = amount_of(tensor), peer, tag]<class C>(C& c, void*, const void* in) {
                  if constexpr (std::is_same_v<C, DeviceCommunicator>) {
-                   c.send(in, bytes, peer);
+                   c.send(in, amount, peer);
                  } else {
-                   c.send(in, bytes, peer, tag);
+                   c.send(in, amount, peer, tag);
                  }
                });
   }
@@ -152,11 +152,11 @@ class CommunicatorGroup final : public ProcessGroup {
     check_tensor(tensor, "recv", "tensor");
     check_message(peer, tag, "recv");
     return run({CommOp::Recv, tensor.nbytes()}, {.output = &tensor}, async_op, device_exchanges() && tag == 0,
-               [bytes = tensor.nbytes(), peer, tag]<class C>(C& c, void* out, const void*) {
+               [amount = amount_of(tensor), peer, tag]<class C>(C& c, void* out, const void*) {
                  if constexpr (std::is_same_v<C, DeviceCommunicator>) {
-                   c.recv(out, bytes, peer);
+                   c.recv(out, amount, peer);
                  } else {
-                   c.recv(out, bytes, peer, tag);
+                   c.recv(out, amount, peer, tag);
                  }
                });
   }
@@ -231,6 +231,7 @@ class CommunicatorGroup final : public ProcessGroup {
     }
   }
 
+  static Amount amount_of(const Tensor& tensor) { return {tensor.nbytes(), tensor.dtype()}; }
   static void* address(const Tensor* tensor) { return tensor ? tensor->data() : nullptr; }
   bool device_reduces(DType dtype, ReduceOp op) const {
     return devices_ && devices_->communicator().reduces(dtype, op);

@@ -17,6 +17,7 @@
 #include "base/copy_bytes.h"
 #include "base/scalar_convert.h"
 #include "comm/host_communicator.h"
+#include "comm/messages/message_call.h"
 
 namespace anyaccel::comm {
 namespace {
@@ -29,7 +30,8 @@ class Hierarchical final : public HostCommunicator {
   using Between = std::function<std::unique_ptr<HostCommunicator>(const Membership&)>;
 
   Hierarchical(const Membership& membership, const std::vector<int>& host_numbers, const Between& between)
-      : rank_(membership.rank), size_(membership.size) {
+      : rank_(membership.rank), size_(membership.size), names_(membership.names) {
+    for (int i = static_cast<int>(names_.size()); i < size_; ++i) names_.push_back("rank " + std::to_string(i));
     if (static_cast<int>(host_numbers.size()) != size_) {
       throw InvalidArgument("a group of " + std::to_string(size_) + " members, and the hosts of " +
                             std::to_string(host_numbers.size()));
@@ -49,10 +51,7 @@ class Hierarchical final : public HostCommunicator {
       result.rank = rank;
       result.size = static_cast<int>(members.size());
       result.names.clear();
-      for (const int member : members) {
-        const auto i = static_cast<size_t>(member);
-        result.names.push_back(i < membership.names.size() ? membership.names[i] : "rank " + std::to_string(member));
-      }
+      for (const int member : members) result.names.push_back(names_[static_cast<size_t>(member)]);
       result.store = make_prefixed_store(membership.store, prefix);
       return result;
     };
@@ -72,7 +71,7 @@ class Hierarchical final : public HostCommunicator {
   const std::string& name() const noexcept override { return name_; }
 
   void barrier() override {
-    run([&] {
+    run({.kind = MessageCall::kBarrier}, [&] {
       if (local_) local_->barrier();
       if (leaders_) leaders_->barrier();
       if (local_) local_->barrier();
@@ -80,7 +79,7 @@ class Hierarchical final : public HostCommunicator {
   }
 
   void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op) override {
-    run([&] {
+    run(reduction(MessageCall::kAllReduce, count, dtype, op), [&] {
       in_steps(data, count, dtype, op, true, [&](void* values, int64_t n, DType type, ReduceOp how) {
         if (local_) local_->reduce(values, n, type, how, 0);
         if (leaders_) leaders_->all_reduce(values, n, type, how);
@@ -91,7 +90,7 @@ class Hierarchical final : public HostCommunicator {
 
   void reduce(void* data, int64_t count, DType dtype, ReduceOp op, int root) override {
     const Whereabouts there = whereabouts(root);
-    run([&] {
+    run(reduction(MessageCall::kReduce, count, dtype, op, root), [&] {
       in_steps(data, count, dtype, op, rank_ == root, [&](void* values, int64_t n, DType type, ReduceOp how) {
         const size_t bytes = static_cast<size_t>(n) * dtype_size(type);
         if (local_) local_->reduce(values, n, type, how, 0);
@@ -103,7 +102,7 @@ class Hierarchical final : public HostCommunicator {
 
   // The places of one host's members are adjacent, so that its leader gets them in one reduction.
   void reduce_scatter(void* recv, const void* send, int64_t count, DType dtype, ReduceOp op) override {
-    run([&] {
+    run(reduction(MessageCall::kReduceScatter, count, dtype, op), [&] {
       const DType type = working_type(dtype, op);
       const ReduceOp how = op == ReduceOp::Avg ? ReduceOp::Sum : op;
       const size_t width = dtype_size(dtype), wide = dtype_size(type);
@@ -141,17 +140,18 @@ class Hierarchical final : public HostCommunicator {
     });
   }
 
-  void broadcast(void* data, size_t bytes, int root) override {
+  void broadcast(void* data, Amount amount, int root) override {
     const Whereabouts there = whereabouts(root);
-    run([&] {
-      if (local_ && there.host == host_) local_->broadcast(data, bytes, there.place);
-      if (leaders_) leaders_->broadcast(data, bytes, there.host);
-      if (local_ && there.host != host_) local_->broadcast(data, bytes, 0);
+    run(movement(MessageCall::kBroadcast, amount, root), [&] {
+      if (local_ && there.host == host_) local_->broadcast(data, amount, there.place);
+      if (leaders_) leaders_->broadcast(data, amount, there.host);
+      if (local_ && there.host != host_) local_->broadcast(data, amount, 0);
     });
   }
 
-  void all_gather(void* recv, const void* send, size_t bytes) override {
-    run([&] {
+  void all_gather(void* recv, const void* send, Amount amount) override {
+    const size_t bytes = amount.bytes;
+    run(movement(MessageCall::kAllGather, amount), [&] {
       size_t most = 0;  // members of a host; smaller hosts leave room
       for (const std::vector<int>& host : hosts_) most = std::max(most, host.size());
       const size_t hosts = hosts_.size();
@@ -177,34 +177,34 @@ class Hierarchical final : public HostCommunicator {
     });
   }
 
-  void gather(void* recv, const void* send, size_t bytes, int root) override {
-    if (!all_) return copy(recv, send, bytes);
-    run([&] { all_->gather(recv, send, bytes, root); });
+  void gather(void* recv, const void* send, Amount amount, int root) override {
+    if (!all_) return copy(recv, send, amount.bytes);
+    guard([&] { all_->gather(recv, send, amount, root); });
   }
-  void scatter(void* recv, const void* send, size_t bytes, int root) override {
-    if (!all_) return copy(recv, send, bytes);
-    run([&] { all_->scatter(recv, send, bytes, root); });
+  void scatter(void* recv, const void* send, Amount amount, int root) override {
+    if (!all_) return copy(recv, send, amount.bytes);
+    guard([&] { all_->scatter(recv, send, amount, root); });
   }
-  void all_to_all(void* recv, const void* send, size_t bytes) override {
-    if (!all_) return copy(recv, send, bytes);
-    run([&] { all_->all_to_all(recv, send, bytes); });
+  void all_to_all(void* recv, const void* send, Amount amount) override {
+    if (!all_) return copy(recv, send, amount.bytes);
+    guard([&] { all_->all_to_all(recv, send, amount); });
   }
-  void send(const void* data, size_t bytes, int peer, int tag) override {
+  void send(const void* data, Amount amount, int peer, int tag) override {
     const Whereabouts there = whereabouts(peer);
-    run([&] {
+    guard([&] {
       if (there.host == host_ && local_)
-        local_->send(data, bytes, there.place, tag);
+        local_->send(data, amount, there.place, tag);
       else if (all_)
-        all_->send(data, bytes, peer, tag);
+        all_->send(data, amount, peer, tag);
     });
   }
-  void recv(void* data, size_t bytes, int peer, int tag) override {
+  void recv(void* data, Amount amount, int peer, int tag) override {
     const Whereabouts there = whereabouts(peer);
-    run([&] {
+    guard([&] {
       if (there.host == host_ && local_)
-        local_->recv(data, bytes, there.place, tag);
+        local_->recv(data, amount, there.place, tag);
       else if (all_)
-        all_->recv(data, bytes, peer, tag);
+        all_->recv(data, amount, peer, tag);
     });
   }
 
@@ -228,9 +228,46 @@ class Hierarchical final : public HostCommunicator {
     throw InvalidArgument("a group of " + std::to_string(size_) + " has no rank " + std::to_string(member));
   }
 
+  MessageCall reduction(MessageCall::Kind kind, int64_t count, DType dtype, ReduceOp op, int root = -1) {
+    return {.kind = kind,
+            .dtype = static_cast<int32_t>(dtype),
+            .op = static_cast<int32_t>(op),
+            .root = root,
+            .amount = static_cast<uint64_t>(count)};
+  }
+  MessageCall movement(MessageCall::Kind kind, const Amount& amount, int root = -1) {
+    return {.kind = kind, .dtype = static_cast<int32_t>(amount.dtype), .root = root, .amount = amount.bytes};
+  }
+
+  // The parts get other arguments than the members gave: the leader of a host instead of a root on it, sums instead of
+  // averages, fp32 instead of 16-bit floats. Calls that differ in these would look alike to them. So the members of a
+  // host compare their calls themselves, and the leaders' messages carry theirs.
+  void agree(MessageCall call) {
+    call.sequence = ++sequence_;
+    if (leaders_) leaders_->set_caller(call);
+    if (!local_) return;
+    calls_.resize(own().size());
+    local_->all_gather(calls_.data(), &call, sizeof(call));
+    for (size_t place = 0; place < calls_.size(); ++place) {
+      if (calls_[place] == call) continue;
+      throw CommunicationError("the members disagree: " + names_[static_cast<size_t>(own()[place])] + " calls " +
+                                   calls_[place].text() + ", " + names_[static_cast<size_t>(rank_)] + " calls " +
+                                   call.text(),
+                               AA_FAILED_PRECONDITION);
+    }
+  }
+
+  template <class Body>
+  void run(const MessageCall& call, const Body& body) {
+    guard([&] {
+      agree(call);
+      body();
+    });
+  }
+
   // A failure of one part ends all parts, since their other members wait for this one.
   template <class Body>
-  void run(const Body& body) {
+  void guard(const Body& body) {
     try {
       body();
     } catch (const CommunicationError& error) {
@@ -335,6 +372,7 @@ class Hierarchical final : public HostCommunicator {
   const int rank_;
   const int size_;
   std::string name_;
+  std::vector<std::string> names_;           // of the members
   std::vector<std::vector<int>> hosts_;      // members of each host, in the order of ranks; hosts by their first member
   int host_ = 0;                             // of this member
   int place_ = 0;                            // among its host's members
@@ -342,6 +380,8 @@ class Hierarchical final : public HostCommunicator {
   std::unique_ptr<HostCommunicator> leaders_;  // of the leaders; null elsewhere, and with one host
   std::unique_ptr<HostCommunicator> all_;      // null in a group of one
   std::vector<std::byte> scratch_;
+  std::vector<MessageCall> calls_;  // of the host's members, in agree()
+  uint64_t sequence_ = 0;
 };
 
 }  // namespace

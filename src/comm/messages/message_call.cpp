@@ -13,9 +13,12 @@ std::string MessageCall::text() const {
                                            "all_gather", "gather",     "scatter", "all_to_all",     "send and recv"};
   const bool known = kind >= 0 && kind < static_cast<int32_t>(std::size(kKinds));
   std::string text = known ? kKinds[kind] : "an unknown call";
+  const auto type = static_cast<DType>(dtype);
   if (op >= 0) {
-    text += " of " + std::to_string(amount) + " " + std::string(dtype_name(static_cast<DType>(dtype))) + " (" +
+    text += " of " + std::to_string(amount) + " " + std::string(dtype_name(type)) + " (" +
             reduce_op_name(static_cast<ReduceOp>(op)) + ")";
+  } else if (kind != kBarrier && dtype_size(type) != 0) {
+    text += " of " + std::to_string(amount / dtype_size(type)) + " " + std::string(dtype_name(type));
   } else if (kind != kBarrier) {
     text += " of " + std::to_string(amount) + " bytes";
   }

@@ -24,10 +24,10 @@ struct MessageCall {
   int32_t op = -1;
   int32_t root = -1;
   uint64_t sequence = 0;  // of this group's collectives; 0 between two members
-  uint64_t amount = 0;    // elements of a reduction, else bytes
+  uint64_t amount = 0;    // elements of a reduction, else bytes, of elements of `dtype` (0: just bytes)
 
   bool operator==(const MessageCall&) const = default;
-  // "all_reduce of 12 float32 (sum), number 7 of the group"
+  // "all_reduce of 12 float32 (sum), number 7 of the group", "broadcast of 3 int32 with root 1, number 8 of the group"
   std::string text() const;
 };
 

@@ -107,14 +107,16 @@ MessageCommunicator::Frame& MessageCommunicator::frame(std::vector<std::unique_p
 }
 
 void MessageCommunicator::expect(const Call& call, const Part& part, const Frame& frame) const {
-  if (frame.call == call && frame.bytes == part.bytes) return;
+  if (frame.call == call && frame.caller == caller_ && frame.bytes == part.bytes) return;
   std::string detail;
-  if (frame.call == call) {
+  if (frame.call == call && frame.caller == caller_) {
     detail =
         "; the message has " + std::to_string(frame.bytes) + " bytes, " + std::to_string(part.bytes) + " were expected";
   }
-  throw CommunicationError("the members disagree: " + member(part.peer) + " calls " + frame.call.text() + ", " +
-                               member(members_.rank) + " calls " + call.text() + detail,
+  const bool callers = frame.caller != caller_;
+  throw CommunicationError("the members disagree: " + member(part.peer) + " calls " +
+                               (callers ? frame.caller : frame.call).text() + ", " + member(members_.rank) + " calls " +
+                               (callers ? caller_ : call).text() + detail,
                            AA_FAILED_PRECONDITION);
 }
 
@@ -135,6 +137,7 @@ void MessageCommunicator::exchange(const Call& call, std::span<const Part> sends
   for (const Part& part : sends) {
     Frame& head = frame(outgoing_, part.peer);
     head.call = call;
+    head.caller = caller_;
     head.bytes = part.bytes;
     const size_t here = part.bytes > Frame::kInline ? 0 : part.bytes;
     if (here > 0) std::memcpy(head.payload, part.data, here);
@@ -152,23 +155,37 @@ void MessageCommunicator::exchange(const Call& call, std::span<const Part> sends
   pending_.clear();
 }
 
+void MessageCommunicator::meet(const Call& call) {
+  // After round i each member knows that the 2^(i+1) members up to itself have made the call.
+  for (int distance = 1; distance < members_.size; distance *= 2) {
+    const Part to{(members_.rank + distance) % members_.size, nullptr, 0};
+    const Part from{(members_.rank - distance + members_.size) % members_.size, nullptr, 0};
+    exchange(call, {&to, 1}, {&from, 1});
+  }
+}
+
+void MessageCommunicator::run_rooted(const Call& call, const std::function<void()>& body) {
+  run(call, [&] {
+    meet(call);
+    body();
+  });
+}
+
 // -- calls that move bytes --
 
 void MessageCommunicator::barrier() {
   const Call call{.kind = Call::kBarrier, .sequence = ++sequence_};
-  run(call, [&] {
-    // After round i each member knows that the 2^(i+1) members up to itself have arrived.
-    for (int distance = 1; distance < members_.size; distance *= 2) {
-      const Part to{(members_.rank + distance) % members_.size, nullptr, 0};
-      const Part from{(members_.rank - distance + members_.size) % members_.size, nullptr, 0};
-      exchange(call, {&to, 1}, {&from, 1});
-    }
-  });
+  run(call, [&] { meet(call); });
 }
 
-void MessageCommunicator::broadcast(void* data, size_t bytes, int root) {
-  const Call call{.kind = Call::kBroadcast, .root = root, .sequence = ++sequence_, .amount = bytes};
-  run(call, [&] {
+void MessageCommunicator::broadcast(void* data, Amount amount, int root) {
+  const size_t bytes = amount.bytes;
+  const Call call{.kind = Call::kBroadcast,
+                  .dtype = static_cast<int32_t>(amount.dtype),
+                  .root = root,
+                  .sequence = ++sequence_,
+                  .amount = bytes};
+  run_rooted(call, [&] {
     // A binomial tree over places counted from the root: the parent of place p is p without its lowest bit.
     const int place = (members_.rank - root + members_.size) % members_.size;
     const int reach = place == 0 ? members_.size : place & -place;
@@ -198,8 +215,10 @@ void MessageCommunicator::broadcast(void* data, size_t bytes, int root) {
   });
 }
 
-void MessageCommunicator::all_gather(void* recv, const void* send, size_t bytes) {
-  const Call call{.kind = Call::kAllGather, .sequence = ++sequence_, .amount = bytes};
+void MessageCommunicator::all_gather(void* recv, const void* send, Amount amount) {
+  const size_t bytes = amount.bytes;
+  const Call call{
+      .kind = Call::kAllGather, .dtype = static_cast<int32_t>(amount.dtype), .sequence = ++sequence_, .amount = bytes};
   run(call, [&] {
     std::byte* own = bytes_of(recv) + static_cast<size_t>(members_.rank) * bytes;
     if (own != send && bytes > 0) copy_bytes(own, send, bytes);
@@ -214,9 +233,14 @@ void MessageCommunicator::all_gather(void* recv, const void* send, size_t bytes)
   });
 }
 
-void MessageCommunicator::gather(void* recv, const void* send, size_t bytes, int root) {
-  const Call call{.kind = Call::kGather, .root = root, .sequence = ++sequence_, .amount = bytes};
-  run(call, [&] {
+void MessageCommunicator::gather(void* recv, const void* send, Amount amount, int root) {
+  const size_t bytes = amount.bytes;
+  const Call call{.kind = Call::kGather,
+                  .dtype = static_cast<int32_t>(amount.dtype),
+                  .root = root,
+                  .sequence = ++sequence_,
+                  .amount = bytes};
+  run_rooted(call, [&] {
     if (members_.rank != root) {
       const Part part{root, bytes_of(send), bytes};
       return exchange(call, {&part, 1}, {});
@@ -233,9 +257,14 @@ void MessageCommunicator::gather(void* recv, const void* send, size_t bytes, int
   });
 }
 
-void MessageCommunicator::scatter(void* recv, const void* send, size_t bytes, int root) {
-  const Call call{.kind = Call::kScatter, .root = root, .sequence = ++sequence_, .amount = bytes};
-  run(call, [&] {
+void MessageCommunicator::scatter(void* recv, const void* send, Amount amount, int root) {
+  const size_t bytes = amount.bytes;
+  const Call call{.kind = Call::kScatter,
+                  .dtype = static_cast<int32_t>(amount.dtype),
+                  .root = root,
+                  .sequence = ++sequence_,
+                  .amount = bytes};
+  run_rooted(call, [&] {
     if (members_.rank != root) {
       const Part part{root, recv, bytes};
       return exchange(call, {}, {&part, 1});
@@ -252,8 +281,10 @@ void MessageCommunicator::scatter(void* recv, const void* send, size_t bytes, in
   });
 }
 
-void MessageCommunicator::all_to_all(void* recv, const void* send, size_t bytes) {
-  const Call call{.kind = Call::kAllToAll, .sequence = ++sequence_, .amount = bytes};
+void MessageCommunicator::all_to_all(void* recv, const void* send, Amount amount) {
+  const size_t bytes = amount.bytes;
+  const Call call{
+      .kind = Call::kAllToAll, .dtype = static_cast<int32_t>(amount.dtype), .sequence = ++sequence_, .amount = bytes};
   run(call, [&] {
     const auto place = [&](auto* memory, int peer) { return bytes_of(memory) + static_cast<size_t>(peer) * bytes; };
     if (bytes > 0) copy_bytes(place(recv, members_.rank), place(send, members_.rank), bytes);
@@ -268,16 +299,18 @@ void MessageCommunicator::all_to_all(void* recv, const void* send, size_t bytes)
   });
 }
 
-void MessageCommunicator::send(const void* data, size_t bytes, int peer, int tag) {
+void MessageCommunicator::send(const void* data, Amount amount, int peer, int tag) {
+  const size_t bytes = amount.bytes;
   check_pair(peer, tag);
-  const Call call{.kind = Call::kPair, .amount = bytes};
+  const Call call{.kind = Call::kPair, .dtype = static_cast<int32_t>(amount.dtype), .amount = bytes};
   const Part part{peer, bytes_of(data), bytes};
   run(call, [&] { exchange(call, {&part, 1}, {}, tag); });
 }
 
-void MessageCommunicator::recv(void* data, size_t bytes, int peer, int tag) {
+void MessageCommunicator::recv(void* data, Amount amount, int peer, int tag) {
+  const size_t bytes = amount.bytes;
   check_pair(peer, tag);
-  const Call call{.kind = Call::kPair, .amount = bytes};
+  const Call call{.kind = Call::kPair, .dtype = static_cast<int32_t>(amount.dtype), .amount = bytes};
   const Part part{peer, data, bytes};
   run(call, [&] { exchange(call, {}, {&part, 1}, tag); });
 }
@@ -311,7 +344,7 @@ void MessageCommunicator::reduce(void* data, int64_t count, DType dtype, ReduceO
                   .root = root,
                   .sequence = ++sequence_,
                   .amount = static_cast<uint64_t>(count)};
-  run(call, [&] { reduce_any(call, data, count, dtype, op, root); });
+  run_rooted(call, [&] { reduce_any(call, data, count, dtype, op, root); });
 }
 
 void MessageCommunicator::reduce_scatter(void* recv, const void* send, int64_t count, DType dtype, ReduceOp op) {

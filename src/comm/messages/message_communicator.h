@@ -33,13 +33,14 @@ class MessageCommunicator final : public HostCommunicator {
   void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op) override;
   void reduce(void* data, int64_t count, DType dtype, ReduceOp op, int root) override;
   void reduce_scatter(void* recv, const void* send, int64_t count, DType dtype, ReduceOp op) override;
-  void broadcast(void* data, size_t bytes, int root) override;
-  void all_gather(void* recv, const void* send, size_t bytes) override;
-  void gather(void* recv, const void* send, size_t bytes, int root) override;
-  void scatter(void* recv, const void* send, size_t bytes, int root) override;
-  void all_to_all(void* recv, const void* send, size_t bytes) override;
-  void send(const void* data, size_t bytes, int peer, int tag) override;
-  void recv(void* data, size_t bytes, int peer, int tag) override;
+  void broadcast(void* data, Amount amount, int root) override;
+  void all_gather(void* recv, const void* send, Amount amount) override;
+  void gather(void* recv, const void* send, Amount amount, int root) override;
+  void scatter(void* recv, const void* send, Amount amount, int root) override;
+  void all_to_all(void* recv, const void* send, Amount amount) override;
+  void send(const void* data, Amount amount, int peer, int tag) override;
+  void recv(void* data, Amount amount, int peer, int tag) override;
+  void set_caller(const MessageCall& call) override { caller_ = call; }
   void abort(const std::string& why) noexcept override;
 
  private:
@@ -57,6 +58,11 @@ class MessageCommunicator final : public HostCommunicator {
   Frame& frame(std::vector<std::unique_ptr<Frame>>& frames, int peer);
   // Runs one operation, and records the first failure.
   void run(const Call& call, const std::function<void()>& body);
+  // The same for a call with a root, after all members have compared it: in such a call some members only send, and would
+  // be done before they could learn that others name another root.
+  void run_rooted(const Call& call, const std::function<void()>& body);
+  // Returns when every member has made this call.
+  void meet(const Call& call);
   [[noreturn]] void fail(const std::string& why, aa_code code);
   std::string root_cause(const std::string& why) noexcept;
   const std::string& member(int rank) const { return members_.names[static_cast<size_t>(rank)]; }
@@ -76,6 +82,7 @@ class MessageCommunicator final : public HostCommunicator {
   std::vector<std::unique_ptr<MessageTransport::Pending>> pending_;
   std::vector<std::byte> scratch_;
   uint64_t sequence_ = 0;
+  Call caller_;
   MessageTransport::Deadline deadline_;
 
   std::mutex mutex_;  // guards the two below

@@ -11,6 +11,7 @@ struct MessageCommunicator::Frame {
   static constexpr size_t kInline = size_t{16} << 10;
 
   Call call;
+  Call caller;         // of which the call is a part; see HostCommunicator::set_caller
   uint64_t bytes = 0;  // of the whole message
   std::byte payload[kInline] = {};
 };

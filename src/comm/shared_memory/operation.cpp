@@ -22,7 +22,8 @@ std::string Operation::text() const {
   std::string result = names[index];
   if (kind == Kind::Barrier) return result;
   const bool reduces = kind == Kind::AllReduce || kind == Kind::Reduce || kind == Kind::ReduceScatter;
-  result += " of " + std::to_string(count) + ' ' + (reduces ? std::string(dtype_name(dtype)) : "bytes");
+  const uint64_t amount = reduces || dtype_size(dtype) == 0 ? count : count / dtype_size(dtype);
+  result += " of " + std::to_string(amount) + ' ' + (dtype == DType::None ? "bytes" : std::string(dtype_name(dtype)));
   if (reduces) result += std::string(" (") + reduce_op_name(op) + ')';
   if (kind == Kind::Reduce || kind == Kind::Gather) result += " to rank " + std::to_string(root);
   if (kind == Kind::Broadcast || kind == Kind::Scatter) result += " from rank " + std::to_string(root);

@@ -24,10 +24,10 @@ enum class Kind : uint8_t {
 
 struct Operation {
   Kind kind = Kind::Barrier;
-  DType dtype = DType::None;  // None: count is bytes
+  DType dtype = DType::None;  // None: of bytes
   ReduceOp op = ReduceOp::Sum;
   int root = 0;
-  uint64_t count = 0;
+  uint64_t count = 0;  // elements of a reduction, else bytes
 
   // All fields packed into one word: equal words mean equal operations.
   static constexpr int kRootBits = 12;
@@ -39,7 +39,7 @@ struct Operation {
            (static_cast<uint64_t>(op) << (kCountBits + kRootBits + 9));
   }
   static Operation unpacked(uint64_t word) noexcept;
-  // "all_reduce of 4096 float32 (sum)", "broadcast of 16 bytes from rank 0".
+  // "all_reduce of 4096 float32 (sum)", "broadcast of 4 int32 from rank 0".
   std::string text() const;
 };
 

@@ -15,19 +15,24 @@ constexpr size_t kPiece = kRingBytes / 4;
 
 size_t padded(size_t bytes) { return (bytes + kPadding - 1) / kPadding * kPadding; }
 
-std::string described(const char* what, size_t bytes, const char* where, const std::string& peer, int64_t tag) {
-  return std::string(what) + " of " + std::to_string(bytes) + " bytes " + where + ' ' + peer + " (tag " +
-         std::to_string(tag) + ')';
+std::string amount_text(const Amount& amount) {
+  if (amount.dtype == DType::None) return std::to_string(amount.bytes) + " bytes";
+  return std::to_string(amount.bytes / dtype_size(amount.dtype)) + ' ' + std::string(dtype_name(amount.dtype));
+}
+
+std::string described(const char* what, const Amount& amount, const char* where, const std::string& peer, int tag) {
+  return std::string(what) + " of " + amount_text(amount) + ' ' + where + ' ' + peer + " (tag " + std::to_string(tag) +
+         ')';
 }
 
 }  // namespace
 
-void Pairs::send(const void* data, size_t bytes, int peer, int tag) {
+void Pairs::send(const void* data, Amount amount, int peer, int tag) {
   group_.throw_if_failed();
-  group_.set_activity(described("send", bytes, "to", group_.name_of(peer), tag));
-  const MessageHeader header{bytes, tag};
+  group_.set_activity(described("send", amount, "to", group_.name_of(peer), tag));
+  const MessageHeader header{amount.bytes, tag, amount.dtype};
   write(&header, sizeof(header), peer);
-  write(data, bytes, peer);
+  write(data, amount.bytes, peer);
   group_.clear_activity();
 }
 
@@ -58,13 +63,14 @@ void Pairs::write(const void* data, size_t bytes, int peer) {
   }
 }
 
-void Pairs::recv(void* data, size_t bytes, int peer, int tag) {
+void Pairs::recv(void* data, Amount amount, int peer, int tag) {
+  const size_t bytes = amount.bytes;
   group_.throw_if_failed();
-  group_.set_activity(described("recv", bytes, "from", group_.name_of(peer), tag));
+  group_.set_activity(described("recv", amount, "from", group_.name_of(peer), tag));
   Kept& kept = incoming_[static_cast<size_t>(peer)];
   const auto wanted = std::find_if(kept.begin(), kept.end(), [&](const Message& m) { return m.tag == tag; });
   if (wanted != kept.end()) {
-    check_size(bytes, wanted->bytes, peer, tag);
+    check_amount(amount, {wanted->bytes, wanted->dtype}, peer, tag);
     while (!wanted->complete()) {
       wait_for_bytes(peer, 1);
       keep_more(peer);
@@ -89,7 +95,7 @@ void Pairs::recv(void* data, size_t bytes, int peer, int tag) {
   }
   MessageHeader header{};
   read(&header, sizeof(header), peer);
-  check_size(bytes, header.bytes, peer, tag);
+  check_amount(amount, {header.bytes, header.dtype}, peer, tag);
   read(data, bytes, peer);
   read(nullptr, padded(bytes) - bytes, peer);
   group_.clear_activity();
@@ -129,7 +135,7 @@ void Pairs::read(void* data, size_t bytes, int peer) {
 void Pairs::keep_header(int peer) {
   MessageHeader header{};
   read(&header, sizeof(header), peer);
-  Message message{.tag = header.tag, .bytes = header.bytes, .have = 0, .data = nullptr};
+  Message message{.tag = header.tag, .dtype = header.dtype, .bytes = header.bytes, .have = 0, .data = nullptr};
   message.data.reset(new char[padded(header.bytes)]);
   incoming_[static_cast<size_t>(peer)].push_back(std::move(message));
 }
@@ -163,11 +169,10 @@ bool Pairs::keep_arrived() {
   return any;
 }
 
-void Pairs::check_size(size_t expected, size_t sent, int peer, int tag) {
-  if (expected == sent) return;
-  group_.fail(
-      described("recv", expected, "from", group_.name_of(peer), tag) + ": it sent " + std::to_string(sent) + " bytes",
-      AA_INVALID_ARGUMENT);
+void Pairs::check_amount(const Amount& expected, const Amount& sent, int peer, int tag) {
+  if (expected.bytes == sent.bytes && expected.dtype == sent.dtype) return;
+  group_.fail(described("recv", expected, "from", group_.name_of(peer), tag) + ": it sent " + amount_text(sent),
+              AA_INVALID_ARGUMENT);
 }
 
 }  // namespace anyaccel::comm::shm

@@ -18,17 +18,19 @@ class Pairs {
  public:
   explicit Pairs(SharedMemoryGroup& group) : group_(group), incoming_(static_cast<size_t>(group.size())) {}
 
-  void send(const void* data, size_t bytes, int peer, int tag);
-  void recv(void* data, size_t bytes, int peer, int tag);
+  void send(const void* data, Amount amount, int peer, int tag);
+  void recv(void* data, Amount amount, int peer, int tag);
 
  private:
   struct MessageHeader {
     uint64_t bytes;
-    int64_t tag;
+    int32_t tag;
+    DType dtype;
   };
   static_assert(sizeof(MessageHeader) == 16);
   struct Message {
-    int64_t tag = 0;
+    int32_t tag = 0;
+    DType dtype = DType::None;
     size_t bytes = 0;
     size_t have = 0;  // of bytes and padding
     std::unique_ptr<char[]> data;
@@ -48,7 +50,7 @@ class Pairs {
   bool anything_arrived() const noexcept;
   void keep_header(int peer);
   void keep_more(int peer);
-  void check_size(size_t expected, size_t sent, int peer, int tag);
+  void check_amount(const Amount& expected, const Amount& sent, int peer, int tag);
 
   SharedMemoryGroup& group_;
   std::vector<Kept> incoming_;

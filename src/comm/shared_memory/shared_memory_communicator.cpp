@@ -32,9 +32,11 @@ void SharedMemoryCommunicator::barrier() {
   group_.await_open();
 }
 
-void SharedMemoryCommunicator::broadcast(void* data, size_t bytes, int root) {
+void SharedMemoryCommunicator::broadcast(void* data, Amount amount, int root) {
+  const size_t bytes = amount.bytes;
   check_member("broadcast", root);
-  const Operation operation{.kind = Kind::Broadcast, .root = root, .count = checked_bytes(bytes, 1)};
+  const Operation operation{
+      .kind = Kind::Broadcast, .dtype = amount.dtype, .root = root, .count = checked_bytes(bytes, 1)};
   if (bytes <= kInlineBytes) {
     group_.open(operation, data, rank_ == root ? bytes : 0);
     group_.await_open();
@@ -54,8 +56,10 @@ void SharedMemoryCommunicator::broadcast(void* data, size_t bytes, int root) {
       });
 }
 
-void SharedMemoryCommunicator::all_gather(void* recv, const void* send, size_t bytes) {
-  const Operation operation{.kind = Kind::AllGather, .count = checked_bytes(bytes, static_cast<size_t>(size_))};
+void SharedMemoryCommunicator::all_gather(void* recv, const void* send, Amount amount) {
+  const size_t bytes = amount.bytes;
+  const Operation operation{
+      .kind = Kind::AllGather, .dtype = amount.dtype, .count = checked_bytes(bytes, static_cast<size_t>(size_))};
   auto* const to = static_cast<char*>(recv);
   const auto* const from = static_cast<const char*>(send);
   const auto place = [&](int member) { return to + static_cast<size_t>(member) * bytes; };
@@ -78,10 +82,13 @@ void SharedMemoryCommunicator::all_gather(void* recv, const void* send, size_t b
       });
 }
 
-void SharedMemoryCommunicator::gather(void* recv, const void* send, size_t bytes, int root) {
+void SharedMemoryCommunicator::gather(void* recv, const void* send, Amount amount, int root) {
+  const size_t bytes = amount.bytes;
   check_member("gather", root);
-  const Operation operation{
-      .kind = Kind::Gather, .root = root, .count = checked_bytes(bytes, static_cast<size_t>(size_))};
+  const Operation operation{.kind = Kind::Gather,
+                            .dtype = amount.dtype,
+                            .root = root,
+                            .count = checked_bytes(bytes, static_cast<size_t>(size_))};
   auto* const to = static_cast<char*>(recv);
   const auto* const from = static_cast<const char*>(send);
   const auto place = [&](int member) { return to + static_cast<size_t>(member) * bytes; };
@@ -98,10 +105,13 @@ void SharedMemoryCommunicator::gather(void* recv, const void* send, size_t bytes
       });
 }
 
-void SharedMemoryCommunicator::scatter(void* recv, const void* send, size_t bytes, int root) {
+void SharedMemoryCommunicator::scatter(void* recv, const void* send, Amount amount, int root) {
+  const size_t bytes = amount.bytes;
   check_member("scatter", root);
-  const Operation operation{
-      .kind = Kind::Scatter, .root = root, .count = checked_bytes(bytes, static_cast<size_t>(size_))};
+  const Operation operation{.kind = Kind::Scatter,
+                            .dtype = amount.dtype,
+                            .root = root,
+                            .count = checked_bytes(bytes, static_cast<size_t>(size_))};
   const auto* const from = static_cast<const char*>(send);
   const auto place = [&](int member) { return from + static_cast<size_t>(member) * bytes; };
   if (rank_ == root && bytes > 0 && place(rank_) != recv) copy_bytes(recv, place(rank_), bytes);
@@ -119,8 +129,10 @@ void SharedMemoryCommunicator::scatter(void* recv, const void* send, size_t byte
       });
 }
 
-void SharedMemoryCommunicator::all_to_all(void* recv, const void* send, size_t bytes) {
-  const Operation operation{.kind = Kind::AllToAll, .count = checked_bytes(bytes, static_cast<size_t>(size_))};
+void SharedMemoryCommunicator::all_to_all(void* recv, const void* send, Amount amount) {
+  const size_t bytes = amount.bytes;
+  const Operation operation{
+      .kind = Kind::AllToAll, .dtype = amount.dtype, .count = checked_bytes(bytes, static_cast<size_t>(size_))};
   auto* const to = static_cast<char*>(recv);
   const auto* const from = static_cast<const char*>(send);
   const auto place = [&](int member) { return static_cast<size_t>(member) * bytes; };
@@ -141,14 +153,14 @@ void SharedMemoryCommunicator::all_to_all(void* recv, const void* send, size_t b
       });
 }
 
-void SharedMemoryCommunicator::send(const void* data, size_t bytes, int peer, int tag) {
+void SharedMemoryCommunicator::send(const void* data, Amount amount, int peer, int tag) {
   check_member("send", peer);
-  pairs_.send(data, bytes, peer, tag);
+  pairs_.send(data, amount, peer, tag);
 }
 
-void SharedMemoryCommunicator::recv(void* data, size_t bytes, int peer, int tag) {
+void SharedMemoryCommunicator::recv(void* data, Amount amount, int peer, int tag) {
   check_member("recv", peer);
-  pairs_.recv(data, bytes, peer, tag);
+  pairs_.recv(data, amount, peer, tag);
 }
 
 SharedBlock SharedMemoryCommunicator::share(size_t bytes) {

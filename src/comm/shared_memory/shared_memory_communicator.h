@@ -34,13 +34,13 @@ class SharedMemoryCommunicator final : public HostCommunicator {
   void all_reduce(void* data, int64_t count, DType dtype, ReduceOp op) override;
   void reduce(void* data, int64_t count, DType dtype, ReduceOp op, int root) override;
   void reduce_scatter(void* recv, const void* send, int64_t count, DType dtype, ReduceOp op) override;
-  void broadcast(void* data, size_t bytes, int root) override;
-  void all_gather(void* recv, const void* send, size_t bytes) override;
-  void gather(void* recv, const void* send, size_t bytes, int root) override;
-  void scatter(void* recv, const void* send, size_t bytes, int root) override;
-  void all_to_all(void* recv, const void* send, size_t bytes) override;
-  void send(const void* data, size_t bytes, int peer, int tag) override;
-  void recv(void* data, size_t bytes, int peer, int tag) override;
+  void broadcast(void* data, Amount amount, int root) override;
+  void all_gather(void* recv, const void* send, Amount amount) override;
+  void gather(void* recv, const void* send, Amount amount, int root) override;
+  void scatter(void* recv, const void* send, Amount amount, int root) override;
+  void all_to_all(void* recv, const void* send, Amount amount) override;
+  void send(const void* data, Amount amount, int peer, int tag) override;
+  void recv(void* data, Amount amount, int peer, int tag) override;
 
   SharedBlock share(size_t bytes) override;
   void abort(const std::string& why) noexcept override { group_.abort(why); }

@@ -182,5 +182,17 @@ TEST(Reduction, SomeDoNotExist) {
   EXPECT_TRUE(reduction_exists(DType::F8E4M3, ReduceOp::Sum));
 }
 
+TEST(Reduction, AveragesBytesOfMoreRanksThanAByteCounts) {
+  const uint8_t one = 1;
+  const int8_t minus = -1;
+  const std::vector<const void*> ones(256, &one), minuses(128, &minus);
+  uint8_t result = 9;
+  reduce(&result, ones.data(), 256, 1, DType::U8, ReduceOp::Avg);
+  EXPECT_EQ(result, 0);  // the sum wraps
+  int8_t signed_result = 9;
+  reduce(&signed_result, minuses.data(), 128, 1, DType::I8, ReduceOp::Avg);
+  EXPECT_EQ(signed_result, -1);
+}
+
 }  // namespace
 }  // namespace anyaccel::comm

@@ -181,7 +181,7 @@ void combine_block(void* block, const void* from, int64_t n) {
 template <class T>
 void divide_block(void* block, int count, int64_t n) {
   T* values = static_cast<T*>(block);
-  const auto members = static_cast<T>(count);
+  const auto members = static_cast<decltype(T{} / 1)>(count);  // of 8 bits, 256 ranks would be none
   for (int64_t j = 0; j < n; ++j) values[j] = static_cast<T>(values[j] / members);
 }
 

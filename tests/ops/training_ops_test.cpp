@@ -80,6 +80,28 @@ TEST(TrainingOps, MatmulWithoutAccumulateDoesNotReadTheResult) {
   compare(c, {0, 0, 0});
 }
 
+// Products that are too small to be split meet the barriers of larger ones: nobody may wait there for a thread that has
+// fewer of them, or none.
+TEST(TrainingOps, MatmulOfSmallProductsThatThreadsShareUnequally) {
+  if (anyaccel::testing::device_under_test()) GTEST_SKIP() << "of the CPU's threads";
+  cpu::WorkerPool& pool = cpu::WorkerPool::instance();
+  const int before = pool.size();
+  for (const int threads : {2, 3, 8}) {
+    pool.set_size(threads);
+    for (const int64_t batches : {5, 8}) {
+      OpCase c;
+      c.op = "matmul";
+      c.tensors = {TestTensor(DType::F32, {batches, 40, 20}), TestTensor(DType::F32, {batches, 40, 40}),
+                   TestTensor(DType::F32, {batches, 40, 20})};
+      c.tensors[1].fill([](int64_t i) { return static_cast<double>(i % 5); });
+      c.tensors[2].fill([](int64_t i) { return static_cast<double>(i % 7); });
+      c.with(aa_accumulate_params{0, 0});
+      compare(c, {0, 0, 0});
+    }
+  }
+  pool.set_size(before);
+}
+
 TEST(TrainingOps, SoftmaxMasked) {
   for_each_seed([](Random& random) {
     for (int i = 0; i < kCases; ++i) {

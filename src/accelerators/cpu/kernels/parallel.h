@@ -36,7 +36,10 @@ void parallel_for(int64_t count, int64_t work, Body&& body) {
     if (pool.size() > 1) {
       pool.run([&](int index, int size) {
         const int64_t parts = std::min<int64_t>(size, threads);
-        if (index < parts) body(count * index / parts, count * (index + 1) / parts);
+        if (index >= parts) return;
+        // In a region of its own, where barriers wait for nobody: the other threads have other shares, or none, and
+        // would never arrive at a barrier of this one.
+        pool.run([&](int, int) { body(count * index / parts, count * (index + 1) / parts); });
       });
       return;
     }

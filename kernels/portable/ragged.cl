@@ -255,6 +255,18 @@ AA_KERNEL(ragged_expert_counts, AA_ITEMS)
 }
 AA_REGISTER(ragged_expert_counts, AA_ITEMS)
 
+// An item has an expert: the tokens of all experts up to it.
+AA_KERNEL(ragged_expert_sums, AA_ITEMS)
+(AA_OUT(aa_i64) cumsum, AA_IN(aa_i32) counts, AA_VALUE(aa_experts) s) {
+  const aa_i64 expert = AA_ITEM_ID;
+  if (expert < s.experts) {
+    aa_i64 sum = 0;
+    for (aa_i64 e = 0; e <= expert; ++e) sum += counts[e];
+    cumsum[expert] = sum;
+  }
+}
+AA_REGISTER(ragged_expert_sums, AA_ITEMS)
+
 // An item has a piece of a row of x for one of its experts.
 AA_KERNEL(ragged_scatter, AA_ITEMS)
 (AA_OUT(void) moe_input, AA_OUT(aa_i32) slots, AA_IN(void) x, AA_IN(aa_i64) cumsum, AA_IN(aa_i32) experts,

@@ -267,8 +267,9 @@ TEST(RaggedOpsTest, ExpertsThereAndBack) {
       const Tensor moe_input =
           make_tensor(std::vector<float>(static_cast<size_t>(rows * k * columns), 7.0f), {rows * k, columns}, dtype);
       const Tensor slots = there(Tensor::empty({rows, k}, DType::I32));
-      library->moe_scatter(moe_input, there(Tensor::from_host(cumsum.data(), {experts}, DType::I64)), slots,
-                           make_tensor(x, {rows, columns}, dtype), counts, chosen, offsets);
+      const Tensor sums = there(Tensor::zeros({experts}, DType::I64));
+      library->moe_scatter(moe_input, sums, slots, make_tensor(x, {rows, columns}, dtype), counts, chosen, offsets);
+      EXPECT_EQ(sums.to_vector<int64_t>(), cumsum);
       Doubles expected_input(static_cast<size_t>(rows * k * columns), 7.0);
       std::vector<int64_t> expected_slots;
       for (size_t i = 0; i < expected_experts.size(); ++i) {

@@ -25,6 +25,7 @@ enum RaggedKernel : size_t {
   ragged_last_rows,
   ragged_top_k,
   ragged_expert_counts,
+  ragged_expert_sums,
   ragged_scatter,
   ragged_gather,
 };
@@ -88,7 +89,7 @@ struct RaggedOps::Impl {
         code(std::move(loaded)),
         kernels(active, *code, "ragged.cl",
                 {"ragged_kv", "ragged_attention", "ragged_embed", "ragged_last_rows", "ragged_top_k",
-                 "ragged_expert_counts", "ragged_scatter", "ragged_gather"}) {}
+                 "ragged_expert_counts", "ragged_expert_sums", "ragged_scatter", "ragged_gather"}) {}
 
   void run(const char* op, std::initializer_list<HostTensor> tensors,
            const std::function<void(std::span<Tensor>, Place)>& body) {
@@ -392,20 +393,27 @@ void RaggedOps::moe_scatter(const Tensor& moe_input, const Tensor& cumsum, const
   check_ragged(op, "offsets", offsets, DType::I32, {x.size(0), k}, device);
   if (x.size(1) < 1) refuse_call(op, "x must have columns, and is " + tensor_text(x));
   const HostUse in = HostUse::In;
-  impl_->run(
-      op,
-      {{&moe_input, HostUse::InOut}, {&cumsum, in}, {&slots, HostUse::Out}, {&x, in}, {&experts, in}, {&offsets, in}},
-      [&](std::span<Tensor> t, Place place) {
-        aa_experts s{};
-        s.rows = x.size(0);
-        s.experts = counts.size(0);
-        s.k = k;
-        s.columns = x.size(1);
-        s.piece = impl_->piece(place, s.columns);
-        s.dtype = static_cast<int32_t>(x.dtype());
-        impl_->kernels.items(ragged_scatter, place, s.rows * k * ceil_div(s.columns, s.piece), t[0].data(), t[2].data(),
-                             address_of(t[3]), address_of(t[1]), address_of(t[4]), address_of(t[5]), s);
-      });
+  impl_->run(op,
+             {{&moe_input, HostUse::InOut},
+              {&cumsum, HostUse::Out},
+              {&slots, HostUse::Out},
+              {&x, in},
+              {&counts, in},
+              {&experts, in},
+              {&offsets, in}},
+             [&](std::span<Tensor> t, Place place) {
+               aa_experts s{};
+               s.rows = x.size(0);
+               s.experts = counts.size(0);
+               s.k = k;
+               s.columns = x.size(1);
+               s.piece = impl_->piece(place, s.columns);
+               s.dtype = static_cast<int32_t>(x.dtype());
+               impl_->kernels.items(ragged_expert_sums, place, s.experts, t[1].data(), address_of(t[4]), s);
+               impl_->kernels.items(ragged_scatter, place, s.rows * k * ceil_div(s.columns, s.piece), t[0].data(),
+                                    t[2].data(), address_of(t[3]), address_of(t[1]), address_of(t[5]), address_of(t[6]),
+                                    s);
+             });
 }
 
 void RaggedOps::moe_gather(const Tensor& out, const Tensor& moe_output, const Tensor& scores, const Tensor& slots,

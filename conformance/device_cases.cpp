@@ -14,6 +14,8 @@ bool is_terminated(const char (&text)[Size]) {
   return std::memchr(text, '\0', Size) != nullptr;
 }
 
+constexpr uint64_t known_caps = (AA_CAP_GRID_ONLY << 1) - 1;
+
 void count_is_what_probe_said(const Context& c) {
   int32_t count = -1;
   c.ok(c.driver.device_count(c.instance, &count), "device_count");
@@ -36,6 +38,13 @@ void facts_are_sane(const Context& c) {
     c.expect(props.alignment > 0 && (props.alignment & (props.alignment - 1)) == 0,
              "alignment " + std::to_string(props.alignment) + " is not a power of two");
     c.expect(props.numa_node >= -1, "numa_node is less than -1");
+    c.expect(props.compute_units >= 0, "compute_units is " + std::to_string(props.compute_units));
+    c.expect((props.caps & ~known_caps) == 0, "caps has bits that are no capability");
+    c.expect(((props.dtypes_storable | props.dtypes_computable | props.dtypes_matrix) >> (AA_DTYPE_F8_E5M2 + 1)) == 0,
+             "a mask of dtypes has bits that are no dtype");
+    c.expect(props.dlpack_device_type >= 0, "dlpack_device_type is negative");
+    c.expect(props.open_limit >= 0, "open_limit is negative");
+    c.expect(props.exclusive == 0 || props.exclusive == 1, "exclusive is neither 0 nor 1");
     c.expect(props.queue_depth >= 128 || (props.caps & AA_CAP_SYNCHRONOUS),
              "queue_depth is " + std::to_string(props.queue_depth) + ", and must be at least 128");
     c.expect(props.dtypes_storable != 0, "no dtype can be stored");

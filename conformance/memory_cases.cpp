@@ -12,6 +12,7 @@ namespace memory_group {
 namespace {
 
 void alloc_is_aligned_and_apart(const Context& c) {
+  c.expect(c.props.alignment > 0, "alignment " + std::to_string(c.props.alignment) + " is not positive");
   std::vector<std::unique_ptr<Memory>> blocks;
   for (const size_t size : {size_t{1}, size_t{2}, size_t{63}, size_t{64}, size_t{4097}, size_t{1} << 20}) {
     blocks.push_back(std::make_unique<Memory>(c, size));
@@ -30,6 +31,21 @@ void free_reports_success(const Context& c) {
   void* pointer = nullptr;
   c.ok(c.driver.mem_alloc(c.device, AA_MEMORY_DEVICE, 1000, &pointer), "mem_alloc");
   c.ok(c.driver.mem_free(c.device, AA_MEMORY_DEVICE, pointer, 1000), "mem_free");
+}
+
+void alloc_describes_what_it_gives(const Context& c) {
+  auto what = abi::sized<aa_alloc>();
+  what.kind = AA_MEMORY_DEVICE;
+  what.numa_node = -1;
+  what.size = 1000;
+  auto given = abi::sized<aa_allocation>();
+  c.ok(c.driver.mem_alloc(c.device, &what, &given), "mem_alloc");
+  const std::string found = "; struct_size " + std::to_string(given.struct_size) + ", kind " +
+                            std::to_string(given.kind) + ", size " + std::to_string(given.size);
+  c.ok(c.driver.mem_free(c.device, AA_MEMORY_DEVICE, given.pointer, what.size), "mem_free");
+  c.expect(given.struct_size == sizeof(given), "mem_alloc changed struct_size" + found);
+  c.expect(given.kind == what.kind, "mem_alloc gave another kind than it was asked for" + found);
+  c.expect(given.size == what.size, "mem_alloc gave another size than it was asked for" + found);
 }
 
 void contents_stay_apart(const Context& c) {
@@ -169,6 +185,7 @@ void allocates_from_threads(const Context& c) {
 constexpr Case cases[] = {
     {"memory", "alloc_is_aligned_and_apart", alloc_is_aligned_and_apart},
     {"memory", "free_reports_success", free_reports_success},
+    {"memory", "alloc_describes_what_it_gives", alloc_describes_what_it_gives},
     {"memory", "contents_stay_apart", contents_stay_apart},
     {"memory", "too_much_is_resource_exhausted", too_much_is_resource_exhausted},
     {"memory", "unknown_kind_is_refused", unknown_kind_is_refused},

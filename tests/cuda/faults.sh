@@ -9,6 +9,12 @@ SIM_CUDA_VERSION=10000 run
 check_error "a driver that is too old" '10\.0.*1[0-9]\.[0-9]|1[1-9]\.[0-9].*10\.0' $?
 for symbol in cuMemcpyAsync cuLaunchKernel; do expect_error "hide:$symbol" "$symbol"; done
 
+# Devices that another process has: they are listed with the reason, and so is the rest.
+SIM_FAULT=busy "$anyaccel" info >"$folder/out" 2>"$folder/err" ||
+  fail "info with a device that does not open: $(cat "$folder/err")"
+grep -q 'cuda:0 .*cannot be used: .*CUDA_ERROR_DEVICE_UNAVAILABLE' "$folder/out" &&
+  grep -q '^ops of InferenceBuilder' "$folder/out" || fail "info with a device that does not open: $(cat "$folder/out")"
+
 # Memory that ops need for themselves is requested only once.
 for call in 3 5 7; do expect_either "oom:call=$call" 'memory left.*cuMem'; done
 

@@ -75,15 +75,23 @@ class Failures : public ::testing::Test {
 
 TEST_F(Failures, AModelThatIsTooLargeSaysWhatWouldFit) {
   accelerator_->largest = 4096;
-  accelerator_->available = 1 << 20;
+  accelerator_->available = 200 << 10;
   const std::string message = out_of_memory([&] { load(model_.directory); });
   EXPECT_NE(message.find(model_.directory), std::string::npos) << message;
   EXPECT_NE(message.find("as float32"), std::string::npos) << message;
-  EXPECT_NE(message.find("room for 1."), std::string::npos) << message;
+  EXPECT_NE(message.find("has room for 2"), std::string::npos) << message;
   EXPECT_TRUE(message.find("--dtype bf16") != std::string::npos || message.find("would fit") != std::string::npos)
       << message;
   // Nothing is left behind.
   EXPECT_EQ(accelerator_->memory_allocated(), 0);
+}
+
+TEST_F(Failures, AModelForWhichThereIsRoomIsNotSaidToBeTooLarge) {
+  accelerator_->largest = 4096;
+  accelerator_->available = 1 << 30;
+  const std::string message = out_of_memory([&] { load(model_.directory); });
+  EXPECT_NE(message.find("has room for 1.1 GB, but it could not be loaded"), std::string::npos) << message;
+  EXPECT_EQ(message.find("bf16"), std::string::npos) << message;
 }
 
 TEST_F(Failures, ACacheThatIsTooLargeSaysWhatContextWouldFit) {

@@ -28,6 +28,7 @@ int compilations = 0;
 int refusals = 0;  // of the next images that are loaded
 aa_code refusal = AA_INCOMPATIBLE;
 int exhausted_launches = 0;  // before the next one works
+bool images_are_empty = false;
 std::string fingerprint = "c++ 1";
 const char* languages = "opencl-c, c++";
 
@@ -102,7 +103,7 @@ class ToyDevice final : public abi::Device {
     output.succeeded = result.ok();
     output.log = result.output;
     const std::string image = test::read_text(library);
-    output.image.assign(image.begin(), image.end());
+    if (!images_are_empty) output.image.assign(image.begin(), image.end());
     output.format = "elf-so";
     return output;
   }
@@ -282,6 +283,32 @@ TEST_F(DeviceOpTest, ErrorsAreTheCompilersAndTheDriversWords) {
   EXPECT_NE(message_of<InvalidArgument>([&] { library->kernel("other"); }).find("other"), std::string::npos);
   EXPECT_NE(message_of<InvalidArgument>([&] { library->kernel("scale").launch({}, 1); }).find("takes 3"),
             std::string::npos);
+}
+
+TEST_F(DeviceOpTest, SuccessWithoutAnImageIsAnErrorAndNotKept) {
+  ScaleBuilder builder(toy, folder.path());
+  images_are_empty = true;
+  EXPECT_NE(message_of<BuildError>([&] { run(builder); }).find("reports success without an image"), std::string::npos);
+  images_are_empty = false;
+  EXPECT_FALSE(builder.is_built());
+  EXPECT_EQ(run(builder)[0], 10.5f);
+}
+
+TEST_F(DeviceOpTest, AModuleThatWasNotLoadedIsNotUnloaded) {
+  static int unloaded_nothing;
+  unloaded_nothing = 0;
+  aa_driver raw = *abi::driver_query<ToyDriver>(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, host_services());
+  raw.module_unload = [](void*, aa_module* module) -> aa_status* {
+    if (!module) ++unloaded_nothing;
+    return nullptr;
+  };
+  DriverAccelerator refusing(complete_table(&raw, "test"));
+  ScaleBuilder builder(refusing, folder.path());
+  auto library = builder.load_as<DeviceOpLibrary>();
+  refusals = 1;
+  EXPECT_THROW(library->kernel("scale"), Error);
+  library.reset();
+  EXPECT_EQ(unloaded_nothing, 0);
 }
 
 TEST_F(DeviceOpTest, AnAcceleratorWithoutTheLanguageSaysWhichItHas) {

@@ -194,6 +194,40 @@ TEST_F(DriverServices, ScratchWithoutAStreamIsRefused) {
   EXPECT_EQ(StatusRef(host->scratch_acquire(host, &scratch)).code(), AA_UNIMPLEMENTED);
 }
 
+// A call that reports success without its result would otherwise be noticed by a crash in the driver, or not at all.
+TEST_F(DriverServices, SuccessWithoutAnObjectIsAnError) {
+  const auto nothing = [](auto...) -> aa_status* { return nullptr; };
+  const auto with = [](auto aa_driver::*function, auto lie) {
+    aa_driver raw =
+        *abi::driver_query<TestDriver>(AA_ABI_VERSION(AA_ABI_MAJOR, 0), AA_ABI_CURRENT, services_for("services"));
+    raw.*function = lie;
+    return complete_table(&raw, "services");
+  };
+  const auto failure = [](const abi::DriverCalls* driver) -> std::string {
+    DriverAccelerator accelerator(driver);
+    try {
+      accelerator.FloatTensor({4});
+      accelerator.Event();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(failure(table()), "");
+  for (const std::string& text :
+       {failure(with(&aa_driver::initialize, nothing)), failure(with(&aa_driver::device_open, nothing)),
+        failure(with(&aa_driver::mem_alloc, nothing)), failure(with(&aa_driver::stream_create, nothing)),
+        failure(with(&aa_driver::event_create, nothing))})
+    EXPECT_NE(text.find(" reported success but made nothing (null)"), std::string::npos) << text;
+  EXPECT_TRUE(failure(with(&aa_driver::event_create, nothing)).starts_with("services.test: event_create "));
+  const auto many = [](void*, aa_instance*, int32_t* count) -> aa_status* {
+    *count = INT32_MAX;
+    return nullptr;
+  };
+  EXPECT_NE(failure(with(&aa_driver::device_count, many)).find("device_count gave 2147483647 devices"),
+            std::string::npos);
+}
+
 // Whatever function is out of whatever resource: cached memory goes back to the driver, and it is asked once more.
 TEST_F(DriverServices, AnExhaustedResourceIsTriedOnceMore) {
   const LogLevel level = log_level();

@@ -40,7 +40,7 @@ expect_unstarted 'init' "$accelerator"
 # One failed allocation is survived: the allocator gives back what it keeps and tries again.
 for call in $survived_allocations; do expect_story "oom:call=$call"; done
 expect_error 'oom:bytes=1m' 'memory'
-expect_error 'oom:bytes=2m' 'model .* needs .* would fit'
+expect_error 'oom:bytes=2m' 'model .* needs .* room .* but it could not be loaded'
 for command in $lost_commands; do
   expect_error "device_lost:command=$command" "$lost_error"
   expect_error "sticky:command=$command" "$sticky_error"

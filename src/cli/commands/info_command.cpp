@@ -70,8 +70,13 @@ JsonValue device_json(Accelerator& accelerator, int index) {
   device["numa_node"] = props.numa_node;
   device["compute_units"] = props.compute_units;
   device["total_memory"] = props.total_memory;
-  device["available_memory"] = accelerator.available_memory(index);
   device["capabilities"] = capability_names(props.caps);
+  try {
+    device["available_memory"] = accelerator.available_memory(index);
+  } catch (const Error& error) {
+    device["error"] = error.what();  // another process may have the device
+    return device;
+  }
   for (const MemoryKind& kind : accelerator.memory_kinds(index)) {
     device["memory_kinds"].push_back({{"name", kind.name},
                                       {"free", kind.free},
@@ -131,8 +136,11 @@ std::string files_way(DriverAccelerator& accelerator) {
       static_cast<const abi::Calls<aa_files_table>*>(accelerator.extension(AA_FILES_EXTENSION, AA_FILES_VERSION));
   if (!table) return by_host + "this accelerator has no other way";
   auto info = abi::sized<aa_files_info>();
-  const StatusRef status(table->info(accelerator.device_handle(), &info));
-  if (!status.ok()) return by_host + std::string(status.message());
+  try {
+    check(table->info(accelerator.device_handle(), &info), "files.info", accelerator.driver().name);
+  } catch (const Error& error) {
+    return by_host + error.what();
+  }
   return info.usable == 1 ? "directly to and from the device, by " + std::string(info.text) : by_host + info.text;
 }
 
@@ -187,8 +195,13 @@ JsonValue collect() {
                                                      : "no";
     info["op_builders"].push_back({{"name", name}, {"compatible", compatible}, {"built", built}, {"reason", reason}});
   }
-  auto inference = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
-  for (const ops::OpPlacement& op : inference->placements()) {
+  std::vector<ops::OpPlacement> placements;
+  try {
+    placements = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>()->placements();
+  } catch (const Error& error) {
+    info["ops_error"] = error.what();
+  }
+  for (const ops::OpPlacement& op : placements) {
     const std::string where =
         op.native        ? accelerator.name()
         : op.as_sequence ? accelerator.name() + " (as a sequence of other ops)"
@@ -258,7 +271,9 @@ void print(const JsonValue& info) {
     };
     print_entry("  " + text(device, "name"), 11,
                 text(device, "model") + ", " + text(device, "arch") + ", " + text(device, "compute_units") +
-                    " compute units, " + bytes("available_memory") + " of " + bytes("total_memory") + " free");
+                    " compute units, " +
+                    (device.find("error") ? bytes("total_memory") + "; cannot be used: " + text(device, "error")
+                                          : bytes("available_memory") + " of " + bytes("total_memory") + " free"));
     std::string caps;
     for (const JsonValue& capability : elements(device, "capabilities"))
       caps += (caps.empty() ? "" : ", ") + text(capability);
@@ -305,6 +320,7 @@ void print(const JsonValue& info) {
     print_entry("  " + text(builder, "name"), 33, is_true(builder, "compatible") ? state : text(builder, "reason"));
   }
   std::printf("\nops of InferenceBuilder\n");
+  if (info.find("ops_error")) print_entry(" ", 2, "cannot be listed: " + text(info, "ops_error"));
   for (const JsonValue& op : elements(info, "ops")) {
     std::printf("  %-20s %s\n", text(op, "name").c_str(), text(op, "runs_on").c_str());
   }

@@ -231,13 +231,17 @@ class ModelLoader {
     const int device = model_->device_.index;
     const double room =
         static_cast<double>(model_->weight_bytes_) + static_cast<double>(accelerator_.available_memory(device));
-    std::string advice = "a model of at most " + format_bytes(room) + " would fit";
     const std::string whose = model_->group_ ? "rank " + std::to_string(model_->shard_.rank) + " of " : "";
+    const std::string needs = whose + "model '" + directory_ + "' needs " + format_bytes(bytes) +
+                              " for its weights as " + std::string(dtype_name(model_->dtype_)) + " and " +
+                              accelerator_.device_name(device) + " has room for " + format_bytes(room);
+    // Something else than the device's free memory was used up, which the driver's words may name.
+    if (bytes < room) {
+      throw OutOfMemoryError(needs + ", but it could not be loaded: " + error.what(), error.native_code());
+    }
+    std::string advice = "a model of at most " + format_bytes(room) + " would fit";
     if (dtype_size(model_->dtype_) > 2 && bytes / 2 < room) advice = "it would fit as bf16 or fp16 (--dtype bf16)";
-    throw OutOfMemoryError(whose + "model '" + directory_ + "' needs " + format_bytes(bytes) + " for its weights as " +
-                               std::string(dtype_name(model_->dtype_)) + " and " + accelerator_.device_name(device) +
-                               " has room for " + format_bytes(room) + "; " + advice + ". (" + error.what() + ")",
-                           error.native_code());
+    throw OutOfMemoryError(needs + "; " + advice + ". (" + error.what() + ")", error.native_code());
   }
 
   std::string directory_;

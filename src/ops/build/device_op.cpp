@@ -47,6 +47,7 @@ DeviceOpLibrary::DeviceOpLibrary(DriverAccelerator& accelerator, std::string op_
 
 DeviceOpLibrary::~DeviceOpLibrary() {
   for (const auto& [device, module] : modules_) {
+    if (!module) continue;  // it could not be loaded
     // No kernel of a module may be in flight when it is unloaded.
     release_status(accelerator_.driver().device_synchronize(accelerator_.device_handle(device)));
     release_status(accelerator_.driver().module_unload(module));
@@ -60,6 +61,7 @@ aa_module* DeviceOpLibrary::module(int device) {
       return accelerator_.driver().module_load(accelerator_.device_handle(device), image_.data(), image_.size(),
                                                format_.c_str(), &module);
     });
+    check_made(module, ("module_load of op " + op_name_).c_str(), accelerator_.driver().name);
   }
   return module;
 }
@@ -79,6 +81,7 @@ DeviceKernel DeviceOpLibrary::kernel(const std::string& name, int device) {
   kernel.info_.struct_size = sizeof(kernel.info_);
   check(driver.kernel_get(module(kernel.device_), name.c_str(), &kernel.kernel_, &kernel.info_), kernel.name_.c_str(),
         driver.name);
+  check_made(kernel.kernel_, ("kernel_get of " + kernel.name_).c_str(), driver.name);
   return kernel;
 }
 
@@ -111,8 +114,9 @@ DeviceOpBuilder::Recipe DeviceOpBuilder::recipe() const {
   }
   const char* driver = recipe.accelerator->driver().name;
   aa_device* device = recipe.accelerator->device_handle();
-  const char* languages = "";
+  const char* languages = nullptr;
   check(recipe.compiler->languages(device, &languages), "compiler.languages", driver);
+  check_made(languages, "compiler.languages", driver);
   const std::vector<DeviceSource> sources = device_sources();
   for (const std::string& language : split_list(languages)) {
     for (const DeviceSource& source : sources) {
@@ -199,13 +203,19 @@ std::shared_ptr<OpLibrary> DeviceOpBuilder::load() {
     DeviceImage image;
     if (result.succeeded) {
       image.format = result.format ? result.format : "";
-      image.bytes.assign(static_cast<const char*>(result.image), result.image_size);
+      if (result.image) image.bytes.assign(static_cast<const char*>(result.image), result.image_size);
     }
     const bool succeeded = result.succeeded != 0;
     check(recipe.compiler->release(&result), "compiler.release", driver);
-    if (!succeeded) {
+    // Such an image would be kept, and found again by every later process.
+    const bool is_empty = image.bytes.empty() || image.format.empty();
+    if (!succeeded || is_empty) {
       throw BuildError("op \"" + op_name() + "\" could not be built: the " + recipe.language +
-                       " compiler of accelerator \"" + accelerator_.name() + "\" says of " + recipe.file + ":\n" + log);
+                       " compiler of accelerator \"" + accelerator_.name() + "\"" +
+                       (succeeded     ? " reports success without an image or its format, for "
+                        : log.empty() ? " refused it without a message: "
+                                      : " says of ") +
+                       recipe.file + (log.empty() ? "" : ":\n" + log));
     }
     return image;
   };

@@ -62,6 +62,7 @@ std::shared_ptr<Storage> DriverCore::allocate_kind(std::string_view kind, size_t
   if (number < 0) return nullptr;
   void* pointer = nullptr;
   c.call("mem_alloc", [&] { return driver_->mem_alloc(c.device, number, bytes, &pointer); });
+  c.check_made(pointer, "mem_alloc");
   try {
     return std::make_shared<NamedStorage>(shared(c), number, pointer, bytes, Device{&accelerator_, c.index});
   } catch (...) {
@@ -138,7 +139,10 @@ std::shared_ptr<Storage> DriverCore::allocate_pinned(size_t bytes, bool required
   void* pointer = nullptr;
   // Not repeated if it fails: what the operating system lets a process lock does not grow with the device's free memory.
   aa_status* status = driver_->mem_alloc(c.device, AA_MEMORY_PINNED, bytes, &pointer);
-  if (!status) return std::make_shared<PinnedStorage>(shared(c), pointer, bytes);
+  if (!status) {
+    c.check_made(pointer, "mem_alloc");
+    return std::make_shared<PinnedStorage>(shared(c), pointer, bytes);
+  }
   const bool lacks = status_code(status) == AA_UNIMPLEMENTED;
   if (required && !lacks) c.check(status, "pin_memory");
   const std::string text = name_ + ": pin_memory goes on with ordinary memory: " + status_message(status);

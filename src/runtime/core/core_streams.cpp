@@ -130,13 +130,14 @@ ScopeGuard DriverCore::capture(Graph& graph, std::optional<uint64_t> pool, const
     aa_graph* captured = nullptr;
     aa_status* status = table->capture_end(driver_stream(target).stream(), unwinding ? nullptr : &captured);
     std::unique_ptr<HostCalls> calls = scope->end();
-    if (status || unwinding) {
+    if (status || unwinding || !captured) {
       device_context.allocator->release_pool(used_pool);
       if (unwinding) {
         release_status(status);
         return;
       }
       device_context.check(status, "graph.capture_end");
+      device_context.check_made(captured, "graph.capture_end");
     }
     inner->set(captured, used_pool, std::move(calls));
   });

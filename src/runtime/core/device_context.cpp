@@ -19,6 +19,7 @@ DeviceContext::DeviceContext(std::shared_ptr<DriverInstance> holder, const aa_de
   params.options = options.data();
   params.option_count = static_cast<uint32_t>(options.size());
   check(driver().device_open(instance->instance, &params, &device), "device_open");
+  check_made(device, "device_open");
   std::shared_ptr<DriverStream> state;
   try {
     allocator = make ? make(*this, *this) : std::make_unique<CachingAllocator>(*this, *this);
@@ -69,6 +70,7 @@ void* DeviceContext::allocate(size_t bytes) {
     return nullptr;
   }
   check(status, "mem_alloc");
+  check_made(pointer, "mem_alloc");
   return pointer;
 }
 
@@ -168,6 +170,7 @@ void* DeviceContext::record(const void* stream) {
     check(driver().stream_synchronize(marked), "stream_synchronize");  // then there is nothing to wait for
     return nullptr;
   }
+  check_made(event, "event_create");
   if (aa_status* status = driver().event_record(event, marked)) {
     release_status(driver().event_destroy(event));
     check(status, "event_record");
@@ -204,6 +207,7 @@ std::shared_ptr<detail::EventState> DeviceContext::make_event(bool timing) {
   }
   if (status) status = after_failure(status, [&] { return driver().event_create(device, flags, &raw); });
   check(status, "event_create");
+  check_made(raw, "event_create");
   return std::make_shared<DriverEvent>(shared_from_this(), raw);
 }
 

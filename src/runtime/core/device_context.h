@@ -56,6 +56,9 @@ struct DeviceContext final : aa_host_device, MemorySource, FenceSource, std::ena
     check(status, what);
   }
   void check(aa_status* status, const char* what) const { anyaccel::check(status, what, instance->name.c_str()); }
+  void check_made(const void* object, const char* what) const {
+    anyaccel::check_made(object, what, instance->name.c_str());
+  }
   // The driver's event, or a HostEvent where it has none.
   std::shared_ptr<detail::EventState> make_event(bool timing);
   // The stream joins or leaves a capture; in between, record() rejects it.

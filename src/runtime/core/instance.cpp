@@ -52,6 +52,7 @@ std::shared_ptr<DriverInstance> open_instance(const abi::DriverCalls* driver, co
   params.option_count = static_cast<uint32_t>(options.size());
   params.library_path = origin == "built in" ? nullptr : origin.c_str();
   check(driver->initialize(&params, &holder->instance), "initialize", holder->name.c_str());
+  check_made(holder->instance, "initialize", holder->name.c_str());
 
   int32_t count = 0;
   check(driver->device_count(holder->instance, &count), "device_count", holder->name.c_str());
@@ -59,6 +60,11 @@ std::shared_ptr<DriverInstance> open_instance(const abi::DriverCalls* driver, co
     throw UnavailableError(
         holder->name + ": the runtime was opened but offers no device" +
         (*driver->visible_devices_env ? std::string("; check ") + driver->visible_devices_env : std::string()));
+  }
+  if (count > max_devices) {
+    throw Error(holder->name + ": device_count gave " + std::to_string(count) + " devices; at most " +
+                    std::to_string(max_devices) + " are possible",
+                AA_INTERNAL);
   }
   props.resize(static_cast<size_t>(count));
   for (int32_t i = 0; i < count; ++i) {

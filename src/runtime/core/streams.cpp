@@ -60,6 +60,7 @@ DriverStream::DriverStream(DeviceContext& context, std::shared_ptr<DeviceContext
   params.flags = flags;
   params.host_stream = &host_;
   context.call("stream_create", [&] { return context.driver().stream_create(context.device, &params, &host_.stream); });
+  context.check_made(host_.stream, "stream_create");
 }
 
 DriverStream::~DriverStream() {

@@ -12,6 +12,9 @@
 
 namespace anyaccel {
 
+// More devices than any machine has: a larger number is garbage.
+constexpr int32_t max_devices = 65535;
+
 // The host's copy of a driver's table; lives until the process ends, and is the same for the same table. `origin` (a
 // file name, "built in") appears in messages. Throws UnavailableError with code AA_INCOMPATIBLE when the table is null,
 // of another major version, of an absurd size, lacks required functions (all are named), or has no valid name.

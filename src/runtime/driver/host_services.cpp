@@ -246,6 +246,7 @@ void throw_status(aa_status* status, const char* what, const char* driver_name) 
   const aa_code code = owner.code();
   const int64_t native = owner.native_code();
   std::string message = std::string(driver_name) + ": " + what + ": " + std::string(owner.message());
+  if (owner.message().empty()) message += std::string(code_name(code)) + ", without a message of the driver";
   if (native != 0) message += " (vendor error " + std::to_string(native) + ")";
   switch (code) {
     case AA_UNAVAILABLE:
@@ -260,6 +261,13 @@ void throw_status(aa_status* status, const char* what, const char* driver_name) 
     case AA_UNIMPLEMENTED: throw NotImplementedError(message);
     default: throw Error(message, code, native);
   }
+}
+
+void throw_nothing_made(const char* what, const char* driver_name) {
+  throw Error(std::string(driver_name) + ": " + what +
+                  " reported success but made nothing (null), which is an error of the driver; `anyaccel conformance` "
+                  "checks it",
+              AA_INTERNAL);
 }
 
 }  // namespace anyaccel

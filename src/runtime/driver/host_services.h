@@ -96,4 +96,11 @@ inline void check(aa_status* status, const char* what, const char* driver_name) 
     throw_status(status, what, driver_name);
 }
 
+// Throws unless there is the object that a successful call had to make.
+[[noreturn]] void throw_nothing_made(const char* what, const char* driver_name);
+inline void check_made(const void* object, const char* what, const char* driver_name) {
+  if (!object) [[unlikely]]
+    throw_nothing_made(what, driver_name);
+}
+
 }  // namespace anyaccel

@@ -132,7 +132,8 @@ Candidate probe_driver(const LoadedDriver& driver) {
   probe.reason[AA_PROBE_REASON_SIZE - 1] = '\0';
   candidate.reason = probe.reason;
   const bool known_state = probe.state >= AA_PROBE_ABSENT && probe.state <= AA_PROBE_USABLE;
-  const bool count_fits = (probe.state == AA_PROBE_USABLE) == (probe.device_count > 0) && probe.device_count < 65536;
+  const bool count_fits =
+      (probe.state == AA_PROBE_USABLE) == (probe.device_count > 0) && probe.device_count <= max_devices;
   if (!known_state || !count_fits || probe.device_count < 0) {
     candidate.state = AA_PROBE_UNUSABLE;
     candidate.reason = "its probe gave nonsense: state " + std::to_string(probe.state) + ", " +

@@ -79,7 +79,10 @@ void Device::memory_info(int64_t& free, int64_t& total) {
   if (mutated(Mutation::total_memory_is_twice_as_much)) total *= 2;
 }
 
-void Device::mem_alloc(const aa_alloc& what, aa_allocation& out) { out.pointer = allocate(what.kind, what.size); }
+void Device::mem_alloc(const aa_alloc& what, aa_allocation& out) {
+  out.pointer = allocate(what.kind, what.size);
+  if (mutated(Mutation::allocations_say_another_size)) out.size = what.size + 1;
+}
 
 void* Device::allocate(int32_t kind, size_t size) {
   if (kind == AA_MEMORY_DEVICE) return memory_.allocate(size);

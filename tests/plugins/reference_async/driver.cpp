@@ -122,9 +122,11 @@ class Driver final : public abi::Driver {
     if (mutated(Mutation::facts_change)) props.total_memory += 4096 * calls_++;
     props.max_allocation = mutated(Mutation::one_allocation_may_exceed_the_total) ? 2 * props.total_memory : 0;
     props.alignment = mutated(Mutation::the_alignment_is_no_power_of_two) ? 96 : DeviceMemory::alignment;
-    props.compute_units = 1;
+    if (mutated(Mutation::the_alignment_is_zero)) props.alignment = 0;
+    if (mutated(Mutation::capabilities_nobody_knows_are_promised)) props.caps |= 1ull << 40;
+    props.compute_units = mutated(Mutation::compute_units_are_negative) ? -1 : 1;
     props.queue_depth = mutated(Mutation::few_items_are_taken) ? 64 : static_cast<int32_t>(Queue::depth);
-    props.dtypes_storable = 0x1FFE;
+    props.dtypes_storable = mutated(Mutation::dtypes_nobody_knows_are_storable) ? 0x3FFE : 0x1FFE;
     props.dtypes_computable = (1u << AA_DTYPE_F32) | (1u << AA_DTYPE_BF16) | (1u << AA_DTYPE_F16);
   }
 

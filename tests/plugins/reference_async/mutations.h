@@ -33,6 +33,11 @@
   X(the_alignment_is_no_power_of_two, "devices.facts_are_sane")                                  \
   X(one_allocation_may_exceed_the_total, "devices.facts_are_sane")                               \
   X(the_second_device_has_no_name, "devices.facts_are_sane")                                     \
+  X(the_alignment_is_zero, "memory.alloc_is_aligned_and_apart")                                  \
+  X(capabilities_nobody_knows_are_promised, "devices.facts_are_sane")                            \
+  X(dtypes_nobody_knows_are_storable, "devices.facts_are_sane")                                  \
+  X(compute_units_are_negative, "devices.facts_are_sane")                                        \
+  X(allocations_say_another_size, "memory.alloc_describes_what_it_gives")                        \
   X(bad_indexes_have_facts, "devices.refuses_bad_index")                                         \
   X(bad_indexes_open, "devices.refuses_bad_index")                                               \
   X(bad_indexes_are_internal_errors, "devices.refuses_bad_index")                                \

@@ -104,6 +104,19 @@ TEST(Tokenizer, KnowsItsTokens) {
   }
 }
 
+// The ids are those of Hugging Face tokenizers 0.23, which takes the last id of a token and the score that belongs to it.
+TEST(Tokenizer, TheLastOfEqualUnigramTokensCounts) {
+  const auto tokenizer = Tokenizer::parse_json(
+      R"({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0], ["a", -1.0], ["b", -2.0], ["ab", -2.0],
+          ["c", -1.0], ["ab", -9.0], ["bc", -8.0], ["c", -1.0], ["bc", -1.5], ["a", -1.25]]}})",
+      "tokenizer.json");
+  EXPECT_EQ(tokenizer->encode("abc"), (std::vector<int32_t>{9, 8}));
+  EXPECT_EQ(tokenizer->encode("aabbcc"), (std::vector<int32_t>{9, 9, 2, 8, 7}));
+  EXPECT_EQ(tokenizer->encode("bcx"), (std::vector<int32_t>{8, 0}));
+  EXPECT_EQ(tokenizer->token_to_id("ab"), 5);
+  EXPECT_EQ(tokenizer->id_to_token(3), "ab");
+}
+
 TEST(Tokenizer, BrokenUtf8IsReplaced) {
   for (const auto& dir : directories()) {
     SCOPED_TRACE(dir.string());

@@ -28,7 +28,6 @@ UnigramModel::UnigramModel(const JsonRef& value) {
   if (tokens.empty()) list.fail("a token at least");
   unknown_score_ = least - unknown_penalty;
   vocabulary_ = Vocabulary(std::move(tokens));
-  if (!vocabulary_.is_unique()) list.error("a token occurs twice");
   std::vector<std::pair<std::string_view, int32_t>> index;
   for (int32_t id = 0; id < vocabulary_.size(); ++id) index.emplace_back(*vocabulary_.token(id), id);
   tokens_ = PrefixIndex(std::move(index));

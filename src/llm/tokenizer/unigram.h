@@ -63,8 +63,8 @@ std::vector<TokenSpan> best_split(std::string_view text, const PrefixIndex& toke
 // The "Unigram" model of a tokenizer.json, with the rules of Hugging Face tokenizers.
 class UnigramModel : public TokenModel {
  public:
-  // CheckpointError for a vocabulary that is not a list of tokens with scores, a token that occurs twice or is longer
-  // than longest_unigram_token, and an unknown id out of range.
+  // CheckpointError for a vocabulary that is not a list of tokens with scores, a token that is longer than
+  // longest_unigram_token, and an unknown id out of range. Of a token that occurs twice the last id and score count.
   explicit UnigramModel(const JsonRef& value);
 
   const Vocabulary& vocabulary() const override { return vocabulary_; }

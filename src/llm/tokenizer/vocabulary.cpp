@@ -51,11 +51,8 @@ void Vocabulary::index() {
     if (!used_[id]) continue;
     const uint64_t hash = std::hash<std::string_view>()(tokens_[id]);
     Slot& slot = slots_[place(tokens_[id], hash)];
-    if (slot.id >= 0) {
-      is_unique_ = false;
-    } else {
-      slot = {static_cast<uint32_t>(hash), static_cast<int32_t>(id)};
-    }
+    if (slot.id >= 0) is_unique_ = false;
+    slot = {static_cast<uint32_t>(hash), static_cast<int32_t>(id)};
   }
 }
 

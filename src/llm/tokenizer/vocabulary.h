@@ -18,7 +18,7 @@ class Vocabulary {
   // Reads {"token": id, ...}, for at most `count` tokens in total, including added ones. CheckpointError for an id that
   // is taken, negative, or so large that the vocabulary would consist mostly of gaps.
   Vocabulary(const JsonRef& tokens, size_t count);
-  // The ids of these tokens are their indices. If a token occurs several times, find() returns the first.
+  // The ids of these tokens are their indices. If a token occurs several times, find() returns the last.
   explicit Vocabulary(std::vector<std::string> tokens);
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;

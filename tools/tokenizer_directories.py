@@ -155,6 +155,21 @@ DIRECTORIES = {
         "model_type": "llama", "tokenizer.json": "gpt2.json",
         "tokenizer_config.json": {"tokenizer_class": "GPT2TokenizerFast", "add_bos_token": True,
                                   "pad_token": "<pad>", "mask_token": "<mask>"}},
+    # Classes whose steps are not those of the file: it prepends a space, or does not normalize or split digits.
+    "gemma_other_steps": {
+        "model_type": "gemma2", "tokenizer.json": "llama.json",
+        "tokenizer_config.json": {
+            "tokenizer_class": "GemmaTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<unk>",
+            "added_tokens_decoder": {**LLAMA_FIRST, **numbered(PIECES, [token("<start_of_turn>"), *odd_tokens()])}}},
+    "gpt_neox_other_steps": {
+        "model_type": "gpt_neox", "tokenizer.json": "gpt2.json",
+        "tokenizer_config.json": {"tokenizer_class": "GPTNeoXTokenizer", "add_prefix_space": False}},
+    "cohere_other_steps": {
+        "model_type": "cohere2", "tokenizer.json": "bytelevel.json",
+        "tokenizer_config.json": {"tokenizer_class": "CohereTokenizerFast", "add_prefix_space": True,
+                                  "bos_token": "<BOS_TOKEN>", "eos_token": "<|END_RESPONSE|>", "sep_token": None}},
+    "codegen_class": {
+        "model_type": "phi", "tokenizer.json": "gpt2.json", "tokenizer_config.json": {"tokenizer_class": "CodeGenTokenizer"}},
 }
 
 

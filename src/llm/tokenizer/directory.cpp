@@ -63,19 +63,31 @@ JsonDocument class_steps(TokenizerClass kind, const TokenizerSettings& settings)
            std::string(R"({"type": "Split", "behavior": "Isolated", "invert": false, "pattern": {"Regex": ")") +
            std::string(qwen2_pattern) + R"("}}, {"type": "ByteLevel", "use_regex": false, "add_prefix_space": )" +
            flag + R"(}]}, "decoder": {"type": "ByteLevel"}})";
+  } else if (kind == TokenizerClass::Gemma) {
+    text = R"({"normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}, )"
+           R"("decoder": {"type": "Sequence", "decoders": [)"
+           R"({"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"}, )"
+           R"({"type": "Fuse"}]}})";
   } else {
-    text = R"({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": )" + flag +
-           R"(}, "decoder": {"type": "ByteLevel"}})";
+    const bool composes = kind != TokenizerClass::Gpt2;
+    const std::string bytes = R"({"type": "ByteLevel", "add_prefix_space": )" + flag + "}";
+    const std::string digits =
+        R"({"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": true}, )" + bytes + "]}";
+    text = R"({"normalizer": )" + std::string(composes ? R"({"type": "NFC"})" : "null") + R"(, "pre_tokenizer": )" +
+           (kind == TokenizerClass::Cohere ? digits : bytes) + R"(, "decoder": {"type": "ByteLevel"}})";
   }
   return JsonDocument::parse(text, tokenizer_class_name(kind));
 }
 
 namespace {
 
-std::optional<BpeOptions> class_options(TokenizerClass kind) {
-  if (kind == TokenizerClass::Generic) return std::nullopt;
+std::optional<BpeOptions> class_options(const TokenizerSettings& settings) {
+  if (settings.kind == TokenizerClass::Generic) return std::nullopt;
   BpeOptions options;
-  options.fuse_unknown = options.byte_fallback = kind == TokenizerClass::Llama;
+  const bool gemma = settings.kind == TokenizerClass::Gemma;
+  options.fuse_unknown = options.byte_fallback = gemma || settings.kind == TokenizerClass::Llama;
+  const AddedToken* unknown = settings.find_named("unk_token");
+  if (gemma && unknown != nullptr) options.unknown = unknown->content;
   return options;
 }
 
@@ -191,7 +203,7 @@ std::unique_ptr<Tokenizer> load_json(const TokenizerFiles& files) {
   const JsonDocument document = JsonDocument::parse(files.tokenizer_json->text, files.tokenizer_json->path);
   const bool generic = settings.kind == TokenizerClass::Generic;
   TokenizerParts parts;
-  parts.model = read_token_model(document, class_options(settings.kind));
+  parts.model = read_token_model(document, class_options(settings));
   if (generic) {
     read_steps(document, parts);
   } else {

@@ -86,18 +86,37 @@ void set_class_tokens(TokenizerClass kind, NamedTokens& named) {
     token.special = true;
     named.set(name, token, true);
   };
+  const auto set_all = [&](std::initializer_list<std::pair<const char*, const char*>> tokens) {
+    for (const auto& [name, content] : tokens) set(name, content);
+  };
   switch (kind) {
     case TokenizerClass::Generic: break;
-    case TokenizerClass::Llama:
-      set("unk_token", "<unk>");
-      set("bos_token", "<s>");
-      set("eos_token", "</s>");
-      break;
+    case TokenizerClass::Llama: set_all({{"unk_token", "<unk>"}, {"bos_token", "<s>"}, {"eos_token", "</s>"}}); break;
     case TokenizerClass::Qwen2:
       for (const char* name : {"unk_token", "eos_token", "pad_token"}) set(name, "<|endoftext|>");
       break;
     case TokenizerClass::Gpt2:
       for (const char* name : {"unk_token", "bos_token", "eos_token"}) set(name, "<|endoftext|>");
+      break;
+    case TokenizerClass::GptNeox:
+      for (const char* name : {"unk_token", "bos_token", "eos_token"}) set(name, "<|endoftext|>");
+      set("pad_token", "<|padding|>");
+      break;
+    case TokenizerClass::Cohere:
+      set_all({{"unk_token", "<UNK>"},
+               {"bos_token", "<BOS_TOKEN>"},
+               {"eos_token", "<|END_OF_TURN_TOKEN|>"},
+               {"pad_token", "<PAD>"},
+               {"cls_token", "<CLS>"},
+               {"sep_token", "<SEP>"},
+               {"mask_token", "<MASK_TOKEN>"}});
+      break;
+    case TokenizerClass::Gemma:
+      set_all({{"unk_token", "<unk>"},
+               {"bos_token", "<bos>"},
+               {"eos_token", "<eos>"},
+               {"pad_token", "<pad>"},
+               {"mask_token", "<mask>"}});
       break;
   }
 }
@@ -222,9 +241,12 @@ ClassNames read_names(const TokenizerFiles& files, const std::optional<JsonDocum
 TokenizerClass class_called(const std::string& name, std::vector<std::string>& notes) {
   if (name == "LlamaTokenizer") return TokenizerClass::Llama;
   if (name == "Qwen2Tokenizer") return TokenizerClass::Qwen2;
-  if (name == "GPT2Tokenizer") return TokenizerClass::Gpt2;
-  const bool generic =
-      name.empty() || name == "PreTrainedTokenizer" || name == "TokenizersBackend" || name == "PythonBackend";
+  if (name == "GPT2Tokenizer" || name == "CodeGenTokenizer") return TokenizerClass::Gpt2;
+  if (name == "GPTNeoXTokenizer") return TokenizerClass::GptNeox;
+  if (name == "CohereTokenizer") return TokenizerClass::Cohere;
+  if (name == "GemmaTokenizer") return TokenizerClass::Gemma;
+  const bool generic = name.empty() || name == "PreTrainedTokenizer" || name == "TokenizersBackend" ||
+                       name == "PythonBackend" || name == "BloomTokenizer";
   if (!generic) {
     notes.push_back("tokenizer: rules that the class " + quote_text(name) +
                     " has of its own are not known here; the files count as they are");
@@ -279,6 +301,9 @@ std::string_view tokenizer_class_name(TokenizerClass kind) noexcept {
     case TokenizerClass::Llama: return "LlamaTokenizer";
     case TokenizerClass::Qwen2: return "Qwen2Tokenizer";
     case TokenizerClass::Gpt2: return "GPT2Tokenizer";
+    case TokenizerClass::GptNeox: return "GPTNeoXTokenizer";
+    case TokenizerClass::Cohere: return "CohereTokenizer";
+    case TokenizerClass::Gemma: return "GemmaTokenizer";
   }
   return "unknown";
 }

@@ -31,7 +31,7 @@ struct TokenizerFiles {
 
 // Classes of transformers that build their own steps around the vocabulary of a tokenizer.json; all others take the
 // steps from the file.
-enum class TokenizerClass { Generic, Llama, Qwen2, Gpt2 };
+enum class TokenizerClass { Generic, Llama, Qwen2, Gpt2, GptNeox, Cohere, Gemma };
 std::string_view tokenizer_class_name(TokenizerClass kind) noexcept;
 
 // A token with the id that a file gives it.

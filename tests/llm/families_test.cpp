@@ -309,6 +309,28 @@ TEST(FamilyExperts, InOneTensorAreTheSameModel) {
   }
 }
 
+// llm-compressor writes Mixtral's experts under the names of other families.
+TEST(FamilyExperts, OfMixtralMayHaveOtherNames) {
+  const FamilyCase reference("mixtral_1");
+  std::vector<TensorSpec> specs;
+  std::vector<std::vector<float>> values;
+  for (const Json& tensor : reference.data.at("tensors")) {
+    std::string name = tensor.at(0);
+    const auto shape = tensor.at(1).get<std::vector<int64_t>>();
+    values.push_back(made_numbers(name, reference.data.at("seed").get<uint64_t>(),
+                                  static_cast<size_t>(Shape(shape).numel()), tensor.at(2).get<float>(),
+                                  tensor.at(3).get<float>()));
+    for (const auto& [from, to] : {std::pair(".w1.", ".gate_proj."), {".w3.", ".up_proj."}, {".w2.", ".down_proj."}}) {
+      if (const size_t at = name.find(from); at != std::string::npos) name.replace(at, 4, to);
+    }
+    specs.push_back({name, DType::F32, shape});
+  }
+  SafetensorsWriter writer(reference.directory.path() + "/model.safetensors", specs, {{"format", "pt"}});
+  for (const std::vector<float>& each : values) writer.append(std::as_bytes(std::span(each)));
+  writer.finish();
+  EXPECT_LE(worst_difference(found_logits(reference, reference.load()), reference), 1e-4);
+}
+
 // Files of DeepSeek V3 have a layer more, which predicts the token after the next one.
 TEST(FamilyFiles, OfDeepseekMayHaveALayerMore) {
   for (const char* name : {"model.layers.3.mlp.gate.weight", "model.layers.4.mlp.gate.weight"}) {
@@ -399,6 +421,17 @@ TEST(FamilySlopes, AreThoseOfAlibi) {
   EXPECT_FLOAT_EQ(alibi_slopes(config)[9], static_cast<float>(std::exp2(-1.5)));
   config.rounds_alibi_slopes = true;
   EXPECT_EQ(alibi_slopes(config)[9], 0.353515625f);
+}
+
+// transformers adds slices of products then, without their biases.
+TEST(FamilyFields, SlicedProductsOfBloomAreRefused) {
+  Json config = FamilyCase("bloom_1").data.at("config");
+  config["slow_but_exact"] = true;
+  EXPECT_NO_THROW(parse_model_config(config.dump(), "config.json"));
+  config["pretraining_tp"] = 2;
+  EXPECT_THROW(parse_model_config(config.dump(), "config.json"), CheckpointError);
+  config["slow_but_exact"] = false;
+  EXPECT_NO_THROW(parse_model_config(config.dump(), "config.json"));
 }
 
 // Files of BLOOM have other names of sizes, too, and no prefix.

@@ -375,7 +375,25 @@ TEST(PackedMatrices, SettingsThatMayChangeTheWeightsAreRefusedByName) {
   refused("marlin-24", compressed("marlin-24", int4));
   refused("kv_cache_scheme", compressed("pack-quantized", int4, R"(, "kv_cache_scheme": {"num_bits": 8})"));
   refused("sparse", compressed("pack-quantized", int4, R"(, "sparsity_config": {"format": "sparse-bitmask"})"));
-  refused("transform_config", compressed("pack-quantized", int4, R"(, "transform_config": {"config_groups": {}})"));
+  // Rotations as llm-compressor 0.14 writes them: R1 and R2 are merged into the weights, R4 is computed by the model.
+  const auto rotations = [](const std::string& location) {
+    return R"("transform_config": {"config_groups": {"R1": {"type": "hadamard", "randomize": false, "apply": [
+        {"targets": ["re:.*o_proj$"], "location": "weight_output"},
+        {"targets": ["lm_head"], "location": "weight_input", "inverse": true}]}, "R4": {"type": "hadamard", "apply": [
+        {"targets": ["re:.*down_proj$"], "location": ")" +
+           location + R"("}, {"targets": ["re:.*down_proj$"], "location": "weight_input", "inverse": true}]}}})";
+  };
+  EXPECT_NE(quantization(compressed("pack-quantized", int4, ", " + rotations("weight_output"))), nullptr);
+  refused("R4.apply[0].location", compressed("pack-quantized", int4, ", " + rotations("input")));
+  refused("the rotation \"R4\" is applied to \"k_cache\" while the model runs",
+          compressed("pack-quantized", int4, ", " + rotations("k_cache")));
+  // Without quantized weights.
+  const auto only = [&](const std::string& location) {
+    return R"({"quant_method": "compressed-tensors", "sparsity_config": {}, "version": "0.19.0", )" +
+           rotations(location) + "}";
+  };
+  EXPECT_EQ(quantization(only("weight_output")), nullptr);
+  refused("the rotation \"R4\"", only("q_attn"));
   refused("num_bits", compressed("pack-quantized", R"("num_bits": 9, "type": "int")"));
   refused("type", compressed("pack-quantized", R"("num_bits": 8, "type": "float", "strategy": "channel")"));
   refused("strategy", compressed("pack-quantized", R"("num_bits": 4, "strategy": "tensor_group", "group_size": 16)"));

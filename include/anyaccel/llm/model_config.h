@@ -146,6 +146,8 @@ struct TensorNames {
   std::string_view choice_bias = "mlp.gate.e_score_correction_bias";
   std::string_view expert = "mlp.experts.";
   std::string_view expert_gate = "gate_proj", expert_up = "up_proj", expert_down = "down_proj";
+  // Other names that files use for these three.
+  std::string_view expert_gate_too = {}, expert_up_too = {}, expert_down_too = {};
   // In place of those, without ".weight" after them: gate and up of all experts [E, 2 I, H], and down [E, H, I].
   std::string_view stacked_gate_up = "mlp.experts.gate_up_proj", stacked_down = "mlp.experts.down_proj";
   // If not empty, these are there in place of stacked_gate_up: [E, I, H] each, without and with ".weight" like the

@@ -208,12 +208,35 @@ bool same(const WeightQuantization& a, const WeightQuantization& b) {
          a.has_order == b.has_order && a.block_rows == b.block_rows && a.block_columns == b.block_columns;
 }
 
-void read_compressed(const JsonRef& object, WeightQuantization& out, std::vector<std::string>& notes) {
+// Rotations (SpinQuant, QuaRot) of weights alone are part of the weights in the files. Others are products that the model
+// would have to compute in each step.
+void refuse_online_transforms(const JsonRef& object) {
+  const auto config = object.find("transform_config");
+  if (!config || is_empty(*config)) return;
+  const auto schemes = config->find("config_groups");
+  if (!schemes || is_empty(*schemes)) return;
+  if (!schemes->is_object()) schemes->fail("an object with rotations by name");
+  for (size_t i = 0; i < schemes->size(); ++i) {
+    const JsonRef uses = schemes->member(i).at("apply");
+    for (size_t use = 0; use < uses.size(); ++use) {
+      const JsonRef location = uses[use].at("location");
+      if (location.string() == "weight_input" || location.string() == "weight_output") continue;
+      location.error(
+          "the rotation " + quote_text(schemes->key(i)) + " is applied to " + quote_text(location.string()) +
+          " while the model runs, which is not supported; expected rotations that are merged into the weights "
+          "(\"weight_input\", \"weight_output\"), as R1 and R2 of SpinQuant and QuaRot");
+    }
+  }
+}
+
+// Returns whether the weights are quantized: llm-compressor writes the object for merged rotations alone, too.
+bool read_compressed(const JsonRef& object, WeightQuantization& out, std::vector<std::string>& notes) {
   constexpr std::string_view read[] = {"quant_method", "format", "config_groups", "quantization_status"};
-  constexpr std::string_view ignored[] = {"ignore", "global_compression_ratio", "version", "sparsity_config"};
+  constexpr std::string_view ignored[] = {"ignore", "global_compression_ratio", "version", "sparsity_config",
+                                          "transform_config"};
   constexpr std::string_view of_group[] = {"targets", "weights", "input_activations", "format"};
   refuse_field(object, "kv_cache_scheme", "a quantized cache of keys and values is not supported");
-  refuse_field(object, "transform_config", "transforms of weights are not supported");
+  refuse_online_transforms(object);
   const auto sparsity = object.find("sparsity_config");
   if (sparsity && !is_empty(*sparsity) && text_of(*sparsity, "format", "dense") != "dense") {
     sparsity->error("sparse weights are not supported");
@@ -221,6 +244,7 @@ void read_compressed(const JsonRef& object, WeightQuantization& out, std::vector
   check_fields(object, read, ignored);
   const std::string status = text_of(object, "quantization_status", "compressed");
   if (status != "compressed" && status != "frozen") object.at("quantization_status").fail("\"compressed\"");
+  if (object.find("transform_config") && !object.find("config_groups") && !object.find("format")) return false;
   const JsonRef groups = object.at("config_groups");
   if (!groups.is_object() || groups.size() == 0) groups.fail("an object with a group of modules");
   bool rounds = false;
@@ -248,6 +272,7 @@ void read_compressed(const JsonRef& object, WeightQuantization& out, std::vector
         "they "
         "are not, so that results are a little more precise");
   }
+  return true;
 }
 
 void read_fp8(const JsonRef& object, WeightQuantization& out, std::vector<std::string>& notes) {
@@ -289,7 +314,7 @@ std::shared_ptr<const WeightQuantization> read_quantization(const JsonRef& confi
   } else if (out->method == "awq") {
     read_awq(config, *out);
   } else if (out->method == "compressed-tensors") {
-    read_compressed(config, *out, notes);
+    if (!read_compressed(config, *out, notes)) return nullptr;
   } else if (out->method == "fp8") {
     read_fp8(config, *out, notes);
   } else if (out->method == "mxfp4") {

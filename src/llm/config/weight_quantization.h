@@ -32,7 +32,8 @@ struct WeightQuantization {
 };
 
 // Reads every field, which is used, ignored because it has no effect on the weights, or refused. CheckpointError names
-// the field. Adds notes about the parts of the definition that are not implemented (rounding of activations).
+// the field. Adds notes about the parts of the definition that are not implemented (rounding of activations). Null if the
+// weights are not quantized: llm-compressor writes the object for rotations, too.
 std::shared_ptr<const WeightQuantization> read_quantization(const JsonRef& config, std::vector<std::string>& notes);
 
 }  // namespace anyaccel::llm

@@ -14,6 +14,9 @@ void compose_bloom(const JsonRef& root, ModelConfig& config) {
   config.hidden_act = ops::Activation::GeluTanh;
   config.positions = Positions::Alibi;
   config.adds_to_normed = read_flag(root, "apply_residual_connection_post_layernorm", false);
+  if (read_flag(root, "slow_but_exact", false) && read_whole(root, "pretraining_tp", 1, max_size, 1) > 1) {
+    root.at("slow_but_exact").fail("false, or pretraining_tp 1: transformers leaves out biases with both");
+  }
 }
 
 // MosaicML's own code knows more than transformers, which reads those fields and ignores them.

@@ -64,12 +64,27 @@ ModelFiles::ModelFiles(const std::string& directory, FileAccess access, ModelCon
   const std::string too(config.names.lm_head_too);
   if (checkpoint_.find(lm_head_ + ".weight") == nullptr && checkpoint_.find(too + ".weight") != nullptr) lm_head_ = too;
   untie_if_different(config, notes);
+  choose_expert_names(config);
   // Of quantized matrices the separate names are expected.
   if (config.quantization == nullptr) config.experts.stacked |= has_stacked_experts(config);
   slots_ = decoder_tensors(config);
   if (config.quantization != nullptr) find_packed(directory, config);
   check(directory);
   note_unused(config, notes);
+}
+
+void ModelFiles::choose_expert_names(ModelConfig& config) const {
+  TensorNames& names = config.names;
+  // Of quantized matrices the files have other tensors than ".weight".
+  const auto has = [&](std::string_view matrix) {
+    const std::string part = std::string(names.expert) + "0." + std::string(matrix) + ".";
+    return std::ranges::any_of(checkpoint_.names(),
+                               [&](const std::string& name) { return name.find(part) != name.npos; });
+  };
+  if (names.expert_gate_too.empty() || has(names.expert_gate) || !has(names.expert_gate_too)) return;
+  names.expert_gate = names.expert_gate_too;
+  names.expert_up = names.expert_up_too;
+  names.expert_down = names.expert_down_too;
 }
 
 bool ModelFiles::has_stacked_experts(const ModelConfig& config) const {

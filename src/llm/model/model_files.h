@@ -33,6 +33,8 @@ class ModelFiles {
  private:
   std::string packed_key(const TensorSlot& slot) const;
   void untie_if_different(ModelConfig& config, std::vector<std::string>& notes);
+  // llm-compressor gives the experts of Mixtral other names than transformers does.
+  void choose_expert_names(ModelConfig& config) const;
   // Some programs write the matrices of all experts of a layer as one tensor.
   bool has_stacked_experts(const ModelConfig& config) const;
   void find_packed(const std::string& directory, const ModelConfig& config);

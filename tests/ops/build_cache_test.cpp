@@ -304,6 +304,19 @@ TEST_F(BuildCacheTest, NamesOfOneCompilerAreToldApart) {
   }
 }
 
+TEST_F(BuildCacheTest, ACompilerThatIsReplacedIsNoticed) {
+  folder.write("answer.cpp", "extern \"C\" int answer() { return ANSWER_OF; }\n");
+  const Variable compiler("CXX", (folder.path() / "compiler").string());
+  const auto time = fs::file_time_type::clock::now() - std::chrono::hours(24);
+  for (const char* number : {"1", "2"}) {
+    const fs::path program =
+        folder.write("compiler", std::string("#!/bin/sh\nexec c++ -DANSWER_OF=") + number + " \"$@\"\n", true);
+    fs::last_write_time(program, time);
+    EXPECT_EQ(std::to_string(answer_of(cache.find_or_build(plan))), number);
+    EXPECT_FALSE(cache.find_or_build(plan).built_now);
+  }
+}
+
 // Containers may share a host name and a cache folder, and number their processes alike.
 TEST_F(BuildCacheTest, AProcessOfAnotherContainerIsNotGone) {
   const std::string here = process_identity();

@@ -44,11 +44,15 @@ std::vector<std::string> cxx_command(const std::string& asked) {
       "install g++), or use a package with prebuilt ops");
 }
 
-std::string compiler_identity(const std::string& program) {
+std::string compiler_file(const std::string& program) {
   std::error_code error;
+  return std::filesystem::canonical(find_program(program), error).string();
+}
+
+std::string compiler_identity(const std::string& program) {
   // A program may act according to the name it was called by: ccache is linked to by the names of compilers.
   const std::string name = find_program(program);
-  const std::string file = std::filesystem::canonical(name, error).string();
+  const std::string file = compiler_file(program);
   struct stat info {};
   if (file.empty() || stat(file.c_str(), &info) != 0) return program;
   return (name == file ? file : name + " " + file) + " " + std::to_string(info.st_size) + " " +

@@ -14,6 +14,9 @@ std::vector<std::string> cxx_command(const std::string& asked = {});
 // Identifies the compiler and its version, without starting it: name, file, size, modification time.
 std::string compiler_identity(const std::string& program);
 
+// Returns the path of a program's file without links; empty if there is none.
+std::string compiler_file(const std::string& program);
+
 // Returns the first line of its --version output; starts it.
 std::string compiler_version(const std::string& program);
 

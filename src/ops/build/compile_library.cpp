@@ -143,6 +143,14 @@ std::vector<std::string> compile_library(const BuildPlan& plan, const std::files
     for (std::string& name : read_depfile(depfile)) inputs.insert(std::move(name));
   }
   for (std::string& name : linked_files(plan)) inputs.insert(std::move(name));
+  // A compiler may be replaced by one of the same size and time of modification, which its identity would not tell apart.
+  std::vector<std::string> programs = compiler;
+  for (const std::string& source : plan.sources) {
+    if (const SourceLanguage* language = language_of(source)) programs.push_back(language->compiler());
+  }
+  for (const std::string& program : programs) {
+    if (std::string file = compiler_file(program); !file.empty()) inputs.insert(std::move(file));
+  }
   for (const std::string& source : plan.sources) inputs.erase(source);
   return {inputs.begin(), inputs.end()};
 }

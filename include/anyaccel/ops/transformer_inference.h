@@ -66,9 +66,10 @@ class TransformerInference : public Training {
   // qkv [B, S, (heads + 2 num_kv) * d], the heads of queries, keys and values (num_kv 0: as many as heads). The S
   // tokens are appended to the layer's cache, or with is_prompt replace its contents. Queries and keys are rotated in
   // their first rotary_dim elements, by halves (rotate_half) or in pairs (rotate_every_two), at position_ids [B, S]
-  // (I32 or I64) or, without them, at their positions in the sequence; both are multiplied by norm_factor. mask and
-  // alibi as in `softmax`, k being all tokens so far; no_masking leaves the mask out. num_layers must be that of the
-  // workspace, token_idx absent. Blocks while small tables are copied to the device.
+  // (I32 or I64) or, without them, at their positions in the sequence. Scores are multiplied by the square of
+  // norm_factor; the keys in the cache are not. mask and alibi as in `softmax`, k being all tokens so far; no_masking
+  // leaves the mask out. num_layers must be that of the workspace, token_idx absent. Blocks while small tables are
+  // copied to the device.
   AttentionContext softmax_context(const Tensor& qkv, const Tensor& mask, int rotary_dim, bool rotate_half,
                                    bool rotate_every_two, int heads, int num_kv, float norm_factor, bool triangular,
                                    bool local_attention, int window_size, bool no_masking, int layer_id, int num_layers,

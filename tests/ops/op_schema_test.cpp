@@ -437,6 +437,8 @@ TEST(OpSchema, RelationsBetweenSizes) {
   c = good("argmax");
   c.tensors[1] = f32({3, 0});
   EXPECT_NE(c.error().find("at least one column"), std::string::npos) << c.error();
+  c = make("cross_entropy", {f32({3}), absent(), f32({3, 0}), i64({3})}).with(aa_softmax_params{0, 1});
+  EXPECT_EQ(c.error(), "cross_entropy: tensor \"x\" has shape [3, 0], expected at least one column to choose from");
 }
 
 }  // namespace

@@ -134,8 +134,10 @@ void Checker::heads() const {
 }
 
 void Checker::vocabulary() const {
-  if (size('V') == 0 && size('R') != 0) [[unlikely]]
-    fail(quoted(1) + " has shape " + shape_text(tensor(1)) + ", expected at least one column to choose from");
+  if (size('V') == 0 && size('R') != 0) [[unlikely]] {
+    const uint32_t i = tensor(1).dtype == AA_DTYPE_NONE ? 2 : 1;
+    fail(quoted(i) + " has shape " + shape_text(tensor(i)) + ", expected at least one column to choose from");
+  }
 }
 
 void Checker::fail_shape(uint32_t i, int wrong) const {

@@ -122,7 +122,7 @@ class Checker {
   void rounding(int32_t rounding) const;
   // The rows of tensors `k_cache` and the one after it must be those of an aa_cache_format that decode to heads of size D.
   void cache_blocks(int32_t format, uint32_t k_cache) const;
-  // Tensor 1 must have a column to choose from.
+  // Tensor 1, or if it is absent the next one, must have a column to choose from.
   void vocabulary() const;
 
   std::string quoted(uint32_t i) const { return std::string("tensor \"") + schema_.tensors[i].name + "\""; }

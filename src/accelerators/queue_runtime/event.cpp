@@ -61,8 +61,10 @@ bool StreamCore::complete() {
 
 void StreamCore::wait() {
   device_->usable();
+  // On a stream that has failed too: the caller may free what its work still uses.
+  const Answer answer = device_->ask([&] { return device_->vendor().stream_synchronize(handle_); });
   fault_->raise_if_set();
-  keep(device_->ask([&] { return device_->vendor().stream_synchronize(handle_); }), *device_, *fault_);
+  keep(answer, *device_, *fault_);
 }
 
 // ---- records ---------------------------------------------------------------------------------------------------------

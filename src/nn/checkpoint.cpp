@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <cstdio>
 #include <cstring>
 #include <optional>
@@ -87,6 +88,19 @@ std::string text_of(double value) {
   return text;
 }
 
+// The name under which a folder is written: with as much of its own as leaves room for the ending. A name that the system
+// does not allow stays too long, so that nothing is written for it.
+fs::path part_of(const fs::path& folder) {
+  static constexpr std::string_view kEnd = ".part";
+  std::string name = folder.filename().string();
+  if (name.size() <= NAME_MAX && name.size() + kEnd.size() > NAME_MAX) {
+    size_t length = NAME_MAX - kEnd.size();
+    while (length > 0 && (static_cast<unsigned char>(name[length]) & 0xC0u) == 0x80u) --length;  // whole characters
+    name.resize(length);
+  }
+  return folder.parent_path() / (name += kEnd);
+}
+
 constexpr char kNote[] = "note.";
 constexpr char kModelFile[] = "model.safetensors";
 constexpr char kTrainingFile[] = "training.safetensors";
@@ -102,7 +116,7 @@ void save_checkpoint(const fs::path& folder, Parameters& parameters, Optimizer& 
   }
   // With a slash at its end the name of the folder would be that of a file in it.
   const fs::path place = folder.has_filename() ? folder : folder.parent_path();
-  const fs::path part = place.string() + ".part";
+  const fs::path part = part_of(place);
   std::error_code error;
   fs::remove_all(part, error);
   if (!fs::create_directory(part, error)) fail(folder, error ? error.message() : part.string() + " exists");

@@ -215,6 +215,32 @@ TEST(NnCheckpoint, TheNameOfAFolderMayEndInASlash) {
   EXPECT_EQ(load_checkpoint(folder, run.parameters, *run.optimizer).steps_done, 1);
 }
 
+TEST(NnCheckpoint, AFoldersNameMayBeAsLongAsTheSystemAllows) {
+  const TestDirectory directory;
+  RunOptions options;
+  options.trainer = quick_trainer();
+  TestRun run(options);
+  run.step();
+  // The last one has characters of two bytes, of which the name of the unfinished folder must not have half.
+  std::string wide = "x";
+  while (wide.size() < 255) wide += "\u00e9";
+  for (const std::string& name : {std::string(250, 'x'), std::string(251, 'x'), std::string(255, 'x'), wide}) {
+    const fs::path folder = directory.path() / name;
+    for (int i = 0; i < 2; ++i) save_checkpoint(folder, run.parameters, *run.optimizer, state_of(run), {});
+    EXPECT_EQ(load_checkpoint(folder, run.parameters, *run.optimizer).steps_done, 1);
+    fs::remove_all(folder);
+    EXPECT_TRUE(fs::is_empty(directory.path()));
+  }
+  const std::string longer(256, 'x');
+  try {
+    save_checkpoint(directory.path() / longer, run.parameters, *run.optimizer, state_of(run), {});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    llm::testing::expect_contains(error.what(), longer + "': File name too long");
+  }
+  EXPECT_TRUE(fs::is_empty(directory.path()));
+}
+
 TEST(NnCheckpoint, WhatIsDamagedOrOfAnotherModelIsRefusedAndChangesNothing) {
   const TestDirectory directory;
   RunOptions options;

@@ -20,6 +20,7 @@
 #include "comm/shared_memory/segment.h"
 #include "comm/shared_memory_ranks.h"
 #include "comm/store/socket.h"
+#include "comm/wait_limit.h"
 
 namespace anyaccel::comm {
 namespace {
@@ -68,6 +69,35 @@ TEST(SharedMemoryFailure, ADeadRankIsNamedByTheOthers) {
           << text;
     }
   }
+}
+
+TEST(WaitLimit, DoesNotCountTimeInWhichTheProcessWasStopped) {
+  const Clock::time_point begin{1h};
+  WaitLimit limit(5s, begin);
+  EXPECT_FALSE(limit.passed(begin + 1s));
+  EXPECT_FALSE(limit.passed(begin + 30min));  // nobody looked
+  for (int i = 1; i < 4; ++i) EXPECT_FALSE(limit.passed(begin + 30min + i * 1s));
+  EXPECT_TRUE(limit.passed(begin + 30min + 4s));
+  EXPECT_TRUE(limit.passed(begin + 40min));
+}
+
+TEST(SharedMemoryFailure, AStoppedRankWaitsOnWhenItIsResumed) {
+  const std::vector<Report> reports = run_processes(2, [&](Membership membership) {
+    membership.timeout = 3s;
+    const auto group = make_shared_memory_communicator(membership);
+    if (membership.rank == 0) membership.store->set("process", std::to_string(getpid()));
+    group->barrier();
+    if (membership.rank == 1) {
+      const int peer = std::stoi(membership.store->get("process", 10s));
+      std::this_thread::sleep_for(100ms);  // it waits in its second barrier
+      kill(peer, SIGSTOP);
+      std::this_thread::sleep_for(4s);
+      kill(peer, SIGCONT);
+      std::this_thread::sleep_for(100ms);
+    }
+    group->barrier();
+  });
+  for (const Report& report : reports) EXPECT_EQ(report.text, "");
 }
 
 TEST(SharedMemoryFailure, KilledAtRandomMoments) {

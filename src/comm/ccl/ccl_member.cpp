@@ -139,7 +139,7 @@ void CclMember::call(const char* function, std::function<int(Worker&)> body) {
   worker_->changed.notify_all();
   while (!worker_->changed.wait_for(lock, kCclLook, [&] { return worker_->done; })) {
     const bool failed = watch_ && watch_->failed();
-    const bool late = std::chrono::steady_clock::now() >= deadline_;
+    const bool late = limit_.passed();
     if (!failed && !late && !interrupted_.load(std::memory_order_relaxed)) continue;
     abandoned_ = true;
     worker_->thread.detach();
@@ -157,7 +157,7 @@ void CclMember::call(const char* function, std::function<int(Worker&)> body) {
 
 void CclMember::begin(size_t in_bytes, size_t out_bytes) {
   if (interrupted_.load(std::memory_order_relaxed)) throw CommunicationError("the group was ended");
-  deadline_ = std::chrono::steady_clock::now() + timeout_;
+  limit_ = WaitLimit(timeout_);
   if (worker_->in.size() < in_bytes) worker_->in.resize(in_bytes);
   if (worker_->out.size() < out_bytes) worker_->out.resize(out_bytes);
 }

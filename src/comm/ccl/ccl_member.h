@@ -14,6 +14,7 @@
 
 #include "comm/ccl/ccl_library.h"
 #include "comm/host_communicator.h"
+#include "comm/wait_limit.h"
 
 namespace anyaccel::comm {
 
@@ -65,7 +66,7 @@ class CclMember {
   const int rank_, size_;
   const std::shared_ptr<FailureWatch> watch_;
   const std::chrono::milliseconds timeout_;
-  std::chrono::steady_clock::time_point deadline_;
+  WaitLimit limit_;  // of the operation in progress
   std::atomic<bool> interrupted_ = false;
   bool abandoned_ = false;
   std::shared_ptr<Worker> worker_;  // shared with its thread

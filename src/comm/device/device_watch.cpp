@@ -133,7 +133,7 @@ void DeviceWatch::look_at_operations() {
     awaited_ = marked_;
     marking_ = 1 - marking_;
     waits_ = true;
-    waiting_since_ = Clock::now();
+    limit_ = WaitLimit(subject_.timeout);
   }
   try {
     // marking_ changes on this thread only.
@@ -141,7 +141,7 @@ void DeviceWatch::look_at_operations() {
   } catch (const InvalidArgument&) {
     waits_ = false;  // the mark was captured, on a stream that waited for a capturing one
   }
-  if (waits_ && Clock::now() - waiting_since_ > subject_.timeout) {
+  if (waits_ && limit_.passed()) {
     throw CommunicationError(subject_.label + ": an operation was not complete within " +
                                  std::to_string(subject_.timeout.count()) + " ms: not every member takes part in it",
                              AA_DEADLINE_EXCEEDED);

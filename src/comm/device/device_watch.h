@@ -15,6 +15,7 @@
 #include "anyaccel/stream.h"
 #include "comm/group/group_failure.h"
 #include "comm/host_communicator.h"
+#include "comm/wait_limit.h"
 
 namespace anyaccel::comm {
 
@@ -68,7 +69,7 @@ class DeviceWatch {
   // State of the thread.
   uint64_t awaited_ = 0;  // number of operations that were marked when it began to wait
   bool waits_ = false;
-  std::chrono::steady_clock::time_point waiting_since_;
+  WaitLimit limit_;          // of the operation that it waits for
   bool found_here_ = false;  // the failure
 
   std::mutex mutex_;

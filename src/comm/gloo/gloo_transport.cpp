@@ -28,7 +28,7 @@ using std::chrono::milliseconds;
 // Connecting takes at most five times as long as this (gloo_table.h).
 constexpr milliseconds kConnect{12000};
 constexpr milliseconds kWatchInterval{5};
-constexpr milliseconds kSlack{60000};
+constexpr milliseconds kNever = std::chrono::hours(24 * 365);
 
 std::string library_file() { return install_library_dir() + "/libanyaccel_gloo.so"; }
 
@@ -98,7 +98,7 @@ class GlooTransport final : public MessageTransport {
     Message(GlooTransport& transport, aa_gloo_message* message, int peer, const char* what)
         : transport_(transport), message_(message), peer_(peer), what_(what) {}
     ~Message() override { transport_.table_.release(message_); }
-    void wait(Deadline deadline) override { transport_.wait(message_, deadline, what_, peer_); }
+    void wait(WaitLimit& limit) override { transport_.wait(message_, limit, what_, peer_); }
 
    private:
     GlooTransport& transport_;
@@ -123,26 +123,28 @@ class GlooTransport final : public MessageTransport {
     return i < members_.names.size() ? members_.names[i] : "rank " + std::to_string(peer);
   }
 
-  void wait(aa_gloo_message* message, Deadline deadline, const char* what, int peer) {
+  void wait(aa_gloo_message* message, WaitLimit& limit, const char* what, int peer) {
     {
       const std::lock_guard lock(mutex_);
       if (interrupted_ || (members_.watch && members_.watch->failed())) throw CommunicationError("the group was ended");
       waiting_ = message;
-      deadline_ = deadline;
+      limit_ = &limit;
+      late_ = false;
       if (watcher_sleeps_) changed_.notify_all();
     }
     // The watcher enforces the time limit: if a wait inside Gloo times out, connections break before the reason can be
     // sent to others.
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
     aa_gloo_words words;
-    const int result = table_.wait(message, std::max<int64_t>(0, left.count()) + kSlack.count(), &words);
+    const int result = table_.wait(message, kNever.count(), &words);
+    bool late = false;
     {
       const std::lock_guard lock(mutex_);
       waiting_ = nullptr;
+      late = late_;
     }
     if (result == AA_GLOO_DONE) return;
     if (result == AA_GLOO_FAILED) fail(what, peer, words);
-    if (std::chrono::steady_clock::now() < deadline) throw CommunicationError("the group was ended");
+    if (!late) throw CommunicationError("the group was ended");
     throw CommunicationError(std::string(what) + " " + name(peer) + ": nothing within the group's time limit of " +
                                  std::to_string(members_.timeout.count()) + " ms",
                              AA_DEADLINE_EXCEEDED);
@@ -157,7 +159,8 @@ class GlooTransport final : public MessageTransport {
         watcher_sleeps_ = false;
       }
       const bool failed = members_.watch && members_.watch->failed();
-      if (waiting_ && (failed || std::chrono::steady_clock::now() >= deadline_)) table_.interrupt(waiting_);
+      if (waiting_ && limit_->passed()) late_ = true;
+      if (waiting_ && (failed || late_)) table_.interrupt(waiting_);
       changed_.wait_for(lock, kWatchInterval, [&] { return leaving_; });
     }
   }
@@ -237,7 +240,8 @@ class GlooTransport final : public MessageTransport {
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   aa_gloo_message* waiting_ = nullptr;  // object that the caller's thread waits for
-  Deadline deadline_;                   // of that wait
+  WaitLimit* limit_ = nullptr;          // of that wait
+  bool late_ = false;                   // whether it has passed
   bool interrupted_ = false;
   bool leaving_ = false;
   bool watcher_sleeps_ = false;

@@ -88,7 +88,7 @@ void MessageCommunicator::run(const Call& call, const std::function<void()>& bod
     const std::lock_guard lock(mutex_);
     if (failed_) throw CommunicationError(failure_);
   }
-  deadline_ = std::chrono::steady_clock::now() + members_.timeout;
+  limit_ = WaitLimit(members_.timeout);
   try {
     body();
   } catch (const Error& error) {
@@ -145,7 +145,7 @@ void MessageCommunicator::exchange(const Call& call, std::span<const Part> sends
     pieces(part, [&](void* at, size_t bytes) { return transport_->send(part.peer, bulk, at, bytes); });
   }
   for (size_t i = 0; i < pending_.size(); ++i) {
-    pending_[i]->wait(deadline_);
+    pending_[i]->wait(limit_);
     if (i >= receives.size()) continue;
     const Part& part = receives[i];
     const Frame& head = frame(incoming_, part.peer);

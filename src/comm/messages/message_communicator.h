@@ -83,7 +83,7 @@ class MessageCommunicator final : public HostCommunicator {
   std::vector<std::byte> scratch_;
   uint64_t sequence_ = 0;
   Call caller_;
-  MessageTransport::Deadline deadline_;
+  WaitLimit limit_;  // of the operation in progress
 
   std::mutex mutex_;  // guards the two below
   std::string failure_;

@@ -2,9 +2,10 @@
 // MessageCommunicator implements collectives on top.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <memory>
+
+#include "comm/wait_limit.h"
 
 namespace anyaccel::comm {
 
@@ -18,8 +19,6 @@ struct Lane {
 // with the library's message; after one only close() may be called.
 class MessageTransport {
  public:
-  using Deadline = std::chrono::steady_clock::time_point;
-
   // A message in progress. Its memory must remain valid until wait() has returned or the transport was closed; destroy
   // a handle after either.
   class Pending {
@@ -27,8 +26,9 @@ class MessageTransport {
     virtual ~Pending() = default;
     Pending(const Pending&) = delete;
     Pending& operator=(const Pending&) = delete;
-    // Blocks until it is complete. Polls the group's failure watch.
-    virtual void wait(Deadline deadline) = 0;
+    // Blocks until it is complete or `limit`, which other waits of the same operation may share, has passed. Polls the
+    // group's failure watch.
+    virtual void wait(WaitLimit& limit) = 0;
 
    protected:
     Pending() = default;

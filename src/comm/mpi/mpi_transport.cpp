@@ -63,8 +63,8 @@ class MpiTransport final : public MessageTransport {
       if (!complete_) transport_.mpi_.cancel(message_);
       transport_.mpi_.release(message_);
     }
-    void wait(Deadline deadline) override {
-      transport_.wait(message_, deadline, what_, peer_);
+    void wait(WaitLimit& limit) override {
+      transport_.wait(message_, limit, what_, peer_);
       complete_ = true;
     }
 
@@ -86,7 +86,7 @@ class MpiTransport final : public MessageTransport {
     throw CommunicationError(std::string(what) + " " + name(peer) + ": " + words);
   }
 
-  void wait(aa_mpi_message* message, Deadline deadline, const char* what, int peer) const {
+  void wait(aa_mpi_message* message, WaitLimit& limit, const char* what, int peer) const {
     const auto begin = Clock::now();
     while (true) {
       int done = 0;
@@ -100,7 +100,7 @@ class MpiTransport final : public MessageTransport {
         throw CommunicationError("the group was ended");
       }
       const auto now = Clock::now();
-      if (now >= deadline) {
+      if (limit.passed(now)) {
         throw CommunicationError(std::string(what) + " " + name(peer) + ": nothing within the group's time limit of " +
                                      std::to_string(members_.timeout.count()) + " ms",
                                  AA_DEADLINE_EXCEEDED);

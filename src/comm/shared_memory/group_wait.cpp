@@ -9,6 +9,7 @@
 
 #include "anyaccel/error.h"
 #include "comm/shared_memory/shared_memory_group.h"
+#include "comm/wait_limit.h"
 
 namespace anyaccel::comm::shm {
 namespace {
@@ -69,6 +70,7 @@ void SharedMemoryGroup::wait_slowly(const Condition& ready, bool everyone, int p
     } while (Clock::now() - start < look);
   }
   Header& header = mine_->header();
+  WaitLimit limit(membership_.timeout, start);
   std::chrono::nanoseconds sleep = kFirstSleep;
   while (true) {
     const uint32_t bell = header.bell.load(std::memory_order_acquire);
@@ -81,7 +83,7 @@ void SharedMemoryGroup::wait_slowly(const Condition& ready, bool everyone, int p
     if (now || ready()) return;
     check_members(ready, everyone, peer);
     if (ready()) return;
-    if (Clock::now() - start > membership_.timeout) {
+    if (limit.passed()) {
       fail(activity() + ": " + name_of(peer) + " did not come within " + std::to_string(membership_.timeout.count()) +
                " ms",
            AA_DEADLINE_EXCEEDED);

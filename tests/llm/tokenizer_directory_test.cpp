@@ -180,6 +180,38 @@ TEST_F(Conflicts, WhatDoesNotCountIsNamed) {
   ASSERT_EQ(notes().size(), 1u);
   expect_contains(notes()[0], "dropout");
   EXPECT_EQ(Tokenizer::load(dir_.path())->encode("ab"), std::vector<int32_t>{2});
+  // transformers heeds this for other models than BPE.
+  SetUp();
+  dir_.write("tokenizer_config.json", R"({"clean_up_tokenization_spaces": true})");
+  EXPECT_TRUE(notes().empty());
+  dir_.write("tokenizer.json", R"({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["a", 0], ["b", -1]]}})");
+  ASSERT_EQ(notes().size(), 1u);
+  expect_contains(notes()[0], "clean_up_tokenization_spaces");
+}
+
+// transformers 5.24 gives these ids. Only large vocabularies of Mistral's that older releases wrote are mended.
+TEST(TokenizerDirectory, MistralsPatternIsMendedOnRequest) {
+  const auto ids = [](const std::string& type, const char* version, bool mends, int tokens) {
+    const TestDirectory dir;
+    Json vocabulary = {{"a", 0}, {"B", 1}, {"aB", 2}};
+    for (int id = 3; id < tokens; ++id) vocabulary["t" + std::to_string(id)] = id;
+    const Json split = {
+        {"type", "Split"}, {"pattern", {{"Regex", "\\p{L}+"}}}, {"behavior", "Isolated"}, {"invert", false}};
+    const Json bytes = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}};
+    const Json tokenizer = {{"model", {{"type", "BPE"}, {"vocab", vocabulary}, {"merges", {"a B"}}}},
+                            {"pre_tokenizer", {{"type", "Sequence"}, {"pretokenizers", {split, bytes}}}},
+                            {"decoder", {{"type", "ByteLevel"}}}};
+    dir.write("tokenizer.json", tokenizer.dump());
+    dir.write("tokenizer_config.json", Json{{"fix_mistral_regex", mends}}.dump());
+    dir.write("config.json", Json{{"model_type", type}, {"transformers_version", version}}.dump());
+    return Tokenizer::load(dir.path())->encode("aB");
+  };
+  const std::vector<int32_t> as_stored = {2}, mended = {0, 1};
+  EXPECT_EQ(ids("mistral", "4.50.0", true, 100001), mended);
+  EXPECT_EQ(ids("mistral", "4.50.0", true, 100000), as_stored);
+  EXPECT_EQ(ids("mistral", "4.50.0", false, 100001), as_stored);
+  EXPECT_EQ(ids("mistral", "5.1.0", true, 100001), as_stored);
+  EXPECT_EQ(ids("llama", "4.50.0", true, 100001), as_stored);
 }
 
 // Only the class that the files name tells how a text begins.

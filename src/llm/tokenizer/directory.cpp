@@ -81,6 +81,33 @@ JsonDocument class_steps(TokenizerClass kind, const TokenizerSettings& settings)
 
 namespace {
 
+constexpr std::string_view mistral_pattern =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
+    R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr int64_t least_mistral_size = 100001;  // transformers leaves smaller vocabularies alone
+
+// Puts Mistral's pattern in the place of the first step of a sequence, or before a single step, as transformers does.
+std::unique_ptr<PreTokenizer> with_mistral_pattern(const JsonDocument& document) {
+  const JsonRef steps = document.root().at("pre_tokenizer");
+  const std::string& type = steps.at("type").string();
+  JsonArray mended = {{{"type", "Split"},
+                       {"pattern", JsonMembers{{"Regex", mistral_pattern}}},
+                       {"behavior", "Isolated"},
+                       {"invert", false}}};
+  if (type == "Sequence") {
+    const JsonRef list = steps.at("pretokenizers");
+    for (size_t i = 1; i < list.size(); ++i) mended.push_back(list[i].value());
+  } else if (type == "Metaspace") {
+    mended.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}});
+  } else {
+    mended.push_back(steps.value());
+  }
+  const JsonDocument text =
+      JsonDocument::parse(json_text({{"type", "Sequence"}, {"pretokenizers", std::move(mended)}}), document.source());
+  return read_pre_tokenizer(text.root());
+}
+
 std::optional<BpeOptions> class_options(const TokenizerSettings& settings) {
   if (settings.kind == TokenizerClass::Generic) return std::nullopt;
   BpeOptions options;
@@ -221,6 +248,9 @@ std::unique_ptr<Tokenizer> load_json(const TokenizerFiles& files) {
     for (const AddedToken& token : in_file.tokens()) declared.insert_or_assign(token.id, token);
   }
   add_tokens(settings, declared, settings.extra.value_or(settings.additional), list);
+  if (settings.mends_mistral && parts.pre_tokenizer && list.size() >= least_mistral_size) {
+    parts.pre_tokenizer = with_mistral_pattern(document);
+  }
   check_ids(settings.declared, list, in_file, files.tokenizer_json->path);
 
   std::vector<std::string> notes = settings.notes;
@@ -228,6 +258,12 @@ std::unique_ptr<Tokenizer> load_json(const TokenizerFiles& files) {
       generic && dropout && dropout->number(0, 1) > 0) {
     notes.push_back(files.tokenizer_json->path +
                     ": merges are left out at random (dropout of the model), which is for training; here all count");
+  }
+  const bool is_bpe = dynamic_cast<const BpeModel*>(parts.model.get()) != nullptr;
+  if (is_bpe ? settings.removes_spaces_bpe : settings.removes_spaces) {
+    notes.push_back(
+        files.tokenizer_config->path +
+        ": asks for texts without spaces before punctuation (clean_up_tokenization_spaces); they stay here");
   }
   std::vector<DeclaredToken> of_file;
   for (const AddedToken& token : in_file.tokens()) {

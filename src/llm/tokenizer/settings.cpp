@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <map>
 
 #include "base/text/json.h"
@@ -238,6 +239,15 @@ ClassNames read_names(const TokenizerFiles& files, const std::optional<JsonDocum
   return names;
 }
 
+// Returns whether transformers heeds fix_mistral_regex: releases before 5 wrote Mistral's tokenizers with a wrong pattern.
+bool may_have_wrong_pattern(const TokenizerFiles& files, const std::string& model_type) {
+  static constexpr std::string_view types[] = {"mistral", "mistral3", "voxtral", "ministral", "pixtral"};
+  if (!files.config || std::ranges::count(types, model_type) == 0) return false;
+  const JsonDocument model = parse_object(*files.config);
+  const auto version = model.root().find("transformers_version");
+  return !version || std::atoi(version->string().c_str()) < 5;
+}
+
 TokenizerClass class_called(const std::string& name, std::vector<std::string>& notes) {
   if (name == "LlamaTokenizer") return TokenizerClass::Llama;
   if (name == "Qwen2Tokenizer") return TokenizerClass::Qwen2;
@@ -338,6 +348,12 @@ TokenizerSettings read_tokenizer_settings(const TokenizerFiles& files) {
     settings.add_bos = optional_flag(root, "add_bos_token");
     settings.add_eos = optional_flag(root, "add_eos_token");
     settings.split_special = read_flag(root, "split_special_tokens", false);
+    settings.removes_spaces = read_flag(root, "clean_up_tokenization_spaces", false);
+    settings.removes_spaces_bpe =
+        settings.removes_spaces &&
+        read_flag(root, "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output", false);
+    settings.mends_mistral =
+        read_flag(root, "fix_mistral_regex", false) && may_have_wrong_pattern(files, names.model_type);
     // Null, which transformers rejects, counts as absent here.
     if (const auto decoder = root.find("added_tokens_decoder")) {
       settings.has_decoder = true;

@@ -55,6 +55,9 @@ struct TokenizerSettings {
   std::optional<bool> add_bos;
   std::optional<bool> add_eos;
   bool split_special = false;
+  bool removes_spaces = false;  // clean_up_tokenization_spaces, and the same for BPE, which has a name of its own
+  bool removes_spaces_bpe = false;
+  bool mends_mistral = false;  // fix_mistral_regex, in a directory whose type and age transformers applies it to
 
   bool has_decoder = false;                // tokenizer_config.json has added_tokens_decoder
   std::vector<DeclaredToken> declared;     // by id: of added_tokens_decoder, else of added_tokens.json

@@ -169,6 +169,7 @@ TEST_F(Gloo, DtypesOfMovedElementsAreCompared) {
     store_ = make_local_store();
     const auto words = failures(3, [&](int rank) {
       const auto c = join(rank, 3);
+      c->barrier();  // all are connected before one fails
       calls[i](*c, rank == 2 ? DType::I32 : DType::F32);
     });
     for (const std::string& text : words) {

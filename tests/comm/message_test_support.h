@@ -190,6 +190,7 @@ inline void check_roots_are_compared(
     for (const int64_t n : {int64_t{0}, int64_t{3}, count}) {
       SCOPED_TRACE(name + " of " + std::to_string(n) + ", rank " + std::to_string(rank));
       const auto c = join(rank, name + std::to_string(n));
+      c->barrier();  // all are connected before one fails
       try {
         call(*c, n);
         ADD_FAILURE() << "no error";

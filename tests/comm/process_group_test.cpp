@@ -518,6 +518,40 @@ TEST(ProcessGroup, SharedTensors) {
   }
 }
 
+// Columns of uneven widths, one of them empty, in memory that the members have mapped and in memory that they have not.
+TEST(ProcessGroup, GathersColumns) {
+  constexpr int64_t kRows = 3;
+  const std::vector<int64_t> begins = {0, 2, 2, 7};
+  for (const Carrier carrier : {Carrier::Threads, Carrier::SharedMemory}) {
+    Settings settings;
+    settings.carrier = carrier;
+    expect_none(run_group(3, settings, [&](ProcessGroup& group) {
+      const auto r = static_cast<size_t>(group.rank());
+      std::vector<int16_t> own_memory(kRows * 7, -1);
+      for (const Tensor& t : {group.shared_tensor({kRows, 7}, DType::I16, here()),
+                              Tensor::from_blob(own_memory.data(), {kRows, 7}, DType::I16, nullptr, here())}) {
+        for (int round = 0; round < 20; ++round) {
+          std::vector<int16_t> expected(kRows * 7);
+          for (int64_t i = 0; i < kRows * 7; ++i) {
+            const int64_t column = i % 7;
+            const bool mine = column >= begins[r] && column < begins[r + 1];
+            expected[static_cast<size_t>(i)] = static_cast<int16_t>(i * 1000 - 9000 + round);
+            t.data_as<int16_t>()[i] = mine ? expected[static_cast<size_t>(i)] : int16_t{-1};
+          }
+          group.inference_gather_columns(t, begins);
+          EXPECT_EQ(t.to_vector<int16_t>(), expected);
+        }
+      }
+      const Tensor t = Tensor::zeros({2, 7}, DType::F32, here());
+      for (const std::vector<int64_t>& wrong :
+           {std::vector<int64_t>{0, 2, 7}, {0, 2, 1, 7}, {1, 2, 3, 7}, {0, 2, 3, 6}}) {
+        EXPECT_THROW(group.inference_gather_columns(t, wrong), InvalidArgument);
+      }
+      EXPECT_THROW(group.inference_gather_columns(t.transpose(0, 1), begins), InvalidArgument);
+    }));
+  }
+}
+
 TEST(ProcessGroup, TheLogCountsEveryOperation) {
   const auto log = std::make_shared<CommsLog>();
   Settings settings;

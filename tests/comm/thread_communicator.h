@@ -159,8 +159,10 @@ class ThreadCommunicator final : public HostCommunicator {
       combine<float>(result, op, first, count);
     } else if (dtype == DType::I32) {
       combine<int32_t>(result, op, first, count);
+    } else if (dtype == DType::U8) {
+      combine<uint8_t>(result, op, first, count);
     } else {
-      throw InvalidArgument("the test's communicator reduces float32 and int32 only");
+      throw InvalidArgument("the test's communicator reduces float32, int32 and uint8 only");
     }
     meet();
     return result;
@@ -172,7 +174,9 @@ class ThreadCommunicator final : public HostCommunicator {
       T value = static_cast<const T*>(board_->send[0])[first + i];
       for (size_t r = 1; r < board_->send.size(); ++r) {
         const T other = static_cast<const T*>(board_->send[r])[first + i];
-        value = op == ReduceOp::Max ? std::max(value, other) : op == ReduceOp::Product ? value * other : value + other;
+        value = static_cast<T>(op == ReduceOp::Max       ? std::max(value, other)
+                               : op == ReduceOp::Product ? value * other
+                                                         : value + other);
       }
       out[i] = value;
     }

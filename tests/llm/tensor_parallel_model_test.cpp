@@ -25,6 +25,7 @@ namespace anyaccel::llm {
 namespace {
 
 using anyaccel::testing::BackendGuard;
+using anyaccel::testing::Between;
 using anyaccel::testing::decode;
 using anyaccel::testing::load_reference_model;
 using anyaccel::testing::ReferenceModel;
@@ -43,14 +44,16 @@ std::shared_ptr<const Model> load(const std::string& directory, const Group& gro
 
 // The first new tokens of each prompt on `ranks` ranks, which must all see the same ones.
 Tokens decode_on(int ranks, const std::function<std::shared_ptr<const Model>(const Group&)>& make,
-                 const Tokens& prompts, size_t count, const Sampling& sampling = {}) {
+                 const Tokens& prompts, size_t count, const Sampling& sampling = {},
+                 Between between = Between::SharedMemory) {
   std::vector<Tokens> results(static_cast<size_t>(ranks));
   const bool graphs = get_accelerator()->get_compile_backend() == "graph" && get_accelerator()->supports_graphs();
-  run_ranks(ranks, [&](const Group& group) {
+  const auto body = [&](const Group& group) {
     Session session(make(group), {.sequences = static_cast<int64_t>(prompts.size()), .context = 96, .chunk = 9});
     results[static_cast<size_t>(group->rank())] = decode(session, prompts, count, sampling);
     EXPECT_EQ(session.replayed_steps() > 0, graphs);
-  });
+  };
+  run_ranks(ranks, body, between);
   for (const Tokens& result : results) EXPECT_EQ(result, results[0]);
   return results[0];
 }
@@ -72,6 +75,11 @@ TEST_P(RanksOfReferenceModels, GreedyTokensAreThoseOfOneRank) {
   for (const auto& [ranks, backend] : cases) {
     const BackendGuard guard(backend);
     EXPECT_EQ(decode_on(ranks, make, prompts, expected[0].size()), expected) << ranks << " ranks, " << backend;
+  }
+  // Without common memory the results of attention's and the feed-forward block's last products are sums.
+  for (const int ranks : {2, 3}) {
+    EXPECT_EQ(decode_on(ranks, make, prompts, expected[0].size(), {}, Between::Messages), expected)
+        << ranks << " ranks";
   }
 }
 
@@ -111,6 +119,28 @@ ModelShape small_shape(int64_t heads, int64_t kv_heads) {
   return shape;
 }
 
+std::vector<float> logits_of(const std::shared_ptr<const Model>& model) {
+  const std::vector<int32_t> ids = {1, 20, 3, 40, 5, 60, 7};
+  std::vector<int32_t> sequence(ids.size(), 0), positions(ids.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  Session session(model, {.sequences = 1, .context = 32});
+  return session.forward({ids, sequence, positions}, positions).to_vector<float>();
+}
+
+// Ranks that share memory split every product by its outputs, so that all sums have the order that they have in one process.
+TEST(TensorParallelModel, RanksThatShareMemoryRoundAsOneProcess) {
+  for (const DType dtype : {DType::F32, DType::BF16}) {
+    const ModelShape shape = small_shape(6, 3);
+    const std::vector<float> expected = logits_of(Model::random(*get_accelerator(), shape, dtype, 5));
+    for (const int ranks : {2, 3, 5}) {
+      run_ranks(ranks, [&](const Group& group) {
+        EXPECT_EQ(logits_of(Model::random(*get_accelerator(), shape, dtype, 5, group)), expected)
+            << dtype_name(dtype) << ", " << ranks << " ranks";
+      });
+    }
+  }
+}
+
 TEST(TensorParallelModel, MoreRanksThanHeads) {
   // Ranks 1 and 3 of 4 hold no heads; one feed-forward block of 3 elements leaves rank 3 without one.
   ModelShape shape = small_shape(2, 2);
@@ -121,15 +151,24 @@ TEST(TensorParallelModel, MoreRanksThanHeads) {
       return Model::random(*get_accelerator(), shape, DType::F32, 3, group);
     };
     const Tokens expected = decode_on(1, make, prompts, 20);
-    for (const int ranks : {3, 4}) EXPECT_EQ(decode_on(ranks, make, prompts, 20), expected) << ranks << " ranks";
+    for (const int ranks : {3, 4}) {
+      for (const Between between : {Between::SharedMemory, Between::Messages}) {
+        EXPECT_EQ(decode_on(ranks, make, prompts, 20, {}, between), expected) << ranks << " ranks";
+      }
+    }
   }
-  run_ranks(4, [&](const Group& group) {
-    const auto model = Model::random(*get_accelerator(), shape, DType::F32, 3, group);
-    ASSERT_EQ(model->notes().size(), 2u);
-    EXPECT_NE(model->notes()[0].find("rank 1, 3 holds no attention heads"), std::string::npos) << model->notes()[0];
-    EXPECT_EQ(static_cast<bool>(model->weights().layers[0].q), group->rank() % 2 == 0);
-    EXPECT_EQ(static_cast<bool>(model->weights().layers[0].down), group->rank() != 3);
-  });
+  for (const Between between : {Between::SharedMemory, Between::Messages}) {
+    const auto body = [&](const Group& group) {
+      const auto model = Model::random(*get_accelerator(), shape, DType::F32, 3, group);
+      ASSERT_EQ(model->notes().size(), 2u);
+      EXPECT_NE(model->notes()[0].find("rank 1, 3 holds no attention heads"), std::string::npos) << model->notes()[0];
+      EXPECT_EQ(static_cast<bool>(model->weights().layers[0].q), group->rank() % 2 == 0);
+      EXPECT_EQ(static_cast<bool>(model->weights().layers[0].up), group->rank() != 3);
+      EXPECT_EQ(static_cast<bool>(model->weights().layers[0].down),
+                between == Between::SharedMemory || group->rank() != 3);
+    };
+    run_ranks(4, body, between);
+  }
 }
 
 TEST(TensorParallelModel, SampledTokensAreThoseOfOneRank) {
@@ -158,6 +197,7 @@ void expect_slices(const Model& part, const Model& whole) {
   const int64_t dim = whole.config().head_dim;
   const Slice query = {shard.query_heads.begin * dim, shard.query_heads.end * dim};
   const Slice kv = {shard.kv_heads.begin * dim, shard.kv_heads.end * dim};
+  const bool by_rows = shard.hidden.size() > 0;  // o and down
   expect_slice(part.weights().embedding, whole.weights().embedding, 0, shard.vocabulary, "embedding");
   expect_slice(part.weights().lm_head, whole.weights().lm_head, 0, shard.vocabulary, "lm_head");
   for (size_t i = 0; i < whole.weights().layers.size(); ++i) {
@@ -166,15 +206,15 @@ void expect_slices(const Model& part, const Model& whole) {
     expect_slice(found.q, all.q, 0, query, "q");
     expect_slice(found.k, all.k, 0, kv, "k");
     expect_slice(found.v, all.v, 0, kv, "v");
-    expect_slice(found.o, all.o, 1, query, "o");
+    expect_slice(found.o, all.o, by_rows ? 0 : 1, by_rows ? shard.hidden : query, "o");
     expect_slice(found.gate, all.gate, 0, shard.intermediate, "gate");
     expect_slice(found.up, all.up, 0, shard.intermediate, "up");
-    expect_slice(found.down, all.down, 1, shard.intermediate, "down");
+    expect_slice(found.down, all.down, by_rows ? 0 : 1, by_rows ? shard.hidden : shard.intermediate, "down");
     if (all.q_bias) expect_slice(found.q_bias, all.q_bias, 0, query, "q_bias");
     if (all.gate_bias) expect_slice(found.gate_bias, all.gate_bias, 0, shard.intermediate, "gate_bias");
-    const Slice once = {0, shard.rank == 0 ? whole.config().hidden_size : 0};
-    if (all.o_bias) expect_slice(found.o_bias, all.o_bias, 0, once, "o_bias");
-    if (all.down_bias) expect_slice(found.down_bias, all.down_bias, 0, once, "down_bias");
+    const Slice last = by_rows ? shard.hidden : Slice{0, shard.rank == 0 ? whole.config().hidden_size : 0};
+    if (all.o_bias) expect_slice(found.o_bias, all.o_bias, 0, last, "o_bias");
+    if (all.down_bias) expect_slice(found.down_bias, all.down_bias, 0, last, "down_bias");
     EXPECT_EQ(found.input_norm.to_vector<float>(), all.input_norm.to_vector<float>());
   }
 }
@@ -185,23 +225,26 @@ TEST(TensorParallelModel, RanksLoadTheirSlices) {
     for (const DType dtype : {DType::F32, DType::BF16}) {
       if (dtype == DType::BF16 && !get_accelerator()->is_bf16_supported()) continue;
       const auto whole = load(directory, {}, dtype);
-      for (const int ranks : {2, 3}) {
-        run_ranks(ranks, [&](const Group& group) {
+      for (const auto& [ranks, between] :
+           {std::pair{2, Between::SharedMemory}, {3, Between::SharedMemory}, {3, Between::Messages}}) {
+        const auto body = [&, between = between](const Group& group) {
           const auto part = load(directory, group, dtype);
+          EXPECT_EQ(part->shard().hidden.size() > 0, between == Between::SharedMemory);
           expect_slices(*part, *whole);
           EXPECT_EQ(part->config().num_attention_heads, whole->config().num_attention_heads);
           EXPECT_LT(part->weight_bytes(), whole->weight_bytes());
           if (dtype == DType::BF16 && whole->mapped_bytes() > 0) {
             EXPECT_GT(part->mapped_bytes(), 0u);
-            // Only norms and biases, which are fp32, are copied: the CPU uses columns of o and down too from the file.
-            if (get_accelerator()->name() == "cpu") {
+            // Only norms and biases, which are fp32, are copied, and columns of o and down, which the ranks have elsewhere.
+            if (get_accelerator()->name() == "cpu" && between == Between::SharedMemory) {
               EXPECT_LE(part->weight_bytes() - part->mapped_bytes(), whole->weight_bytes() - whole->mapped_bytes());
             }
           }
           if (dtype == DType::F32) {
             EXPECT_EQ(part->mapped_bytes(), 0u);
           }
-        });
+        };
+        run_ranks(ranks, body, between);
       }
     }
   }
@@ -211,7 +254,7 @@ TEST(TensorParallelModel, RanksLoadTheirSlices) {
 TEST(TensorParallelModel, RanksReadTheirSlicesWithoutAMapping) {
   const ReferenceModel reference = load_reference_model("llama_gqa");
   for (const DType dtype : {DType::None, DType::F32}) {
-    const auto decoded = [&](bool map_files) {
+    const auto decoded = [&](bool map_files, Between between) {
       const auto make = [&](const Group& group) {
         LoadOptions options;
         options.dtype = dtype;
@@ -219,9 +262,11 @@ TEST(TensorParallelModel, RanksReadTheirSlicesWithoutAMapping) {
         options.map_files = map_files;
         return Model::load(reference.directory, options);
       };
-      return decode_on(3, make, {reference.run.prompt_ids}, 12);
+      return decode_on(3, make, {reference.run.prompt_ids}, 12, {}, between);
     };
-    EXPECT_EQ(decoded(false), decoded(true)) << dtype_name(dtype);
+    for (const Between between : {Between::SharedMemory, Between::Messages}) {
+      EXPECT_EQ(decoded(false, between), decoded(true, between)) << dtype_name(dtype);
+    }
   }
 }
 
@@ -230,9 +275,12 @@ TEST(TensorParallelModel, RandomModelsAreSlicesOfTheWhole) {
     ModelShape shape = small_shape(6, 3);
     shape.tied = tied;
     const auto whole = Model::random(*get_accelerator(), shape, DType::F32, 11);
-    run_ranks(4, [&](const Group& group) {
-      expect_slices(*Model::random(*get_accelerator(), shape, DType::F32, 11, group), *whole);
-    });
+    for (const Between between : {Between::SharedMemory, Between::Messages}) {
+      const auto body = [&](const Group& group) {
+        expect_slices(*Model::random(*get_accelerator(), shape, DType::F32, 11, group), *whole);
+      };
+      run_ranks(4, body, between);
+    }
   }
 }
 

@@ -1,6 +1,7 @@
-// Ranks that are threads of one process, for tests of tensor parallelism: each with a process group over shared memory
-// and a stream of its own.
+// Ranks that are threads of one process, for tests of tensor parallelism: each with a process group and a stream of its own.
 #pragma once
+
+#include <gtest/gtest.h>
 
 #include <chrono>
 #include <exception>
@@ -18,16 +19,22 @@
 #include "comm/group/group.h"
 #include "comm/host_communicator.h"
 #include "comm/store/store.h"
+#include "comm/thread_communicator.h"
 
 namespace anyaccel::testing {
 
+// What connects the ranks: shared memory, as on one host, or messages, so that the ranks have no common memory.
+enum class Between { SharedMemory, Messages };
+
 // Runs body(group) on `ranks` threads and rethrows what the first of them threw; those that only lost a peer come last.
-inline void run_ranks(int ranks, const std::function<void(const std::shared_ptr<comm::ProcessGroup>&)>& body) {
+inline void run_ranks(int ranks, const std::function<void(const std::shared_ptr<comm::ProcessGroup>&)>& body,
+                      Between between = Between::SharedMemory) {
   if (!get_accelerator()->is_host_coherent()) {
     // Two threads on one device wait for each other's operations there; processes do not.
     throw std::runtime_error("ranks as threads need an accelerator that works on host memory");
   }
   const std::shared_ptr<comm::Store> store = comm::make_local_store();
+  const auto board = std::make_shared<comm::ThreadBoard>(ranks);
   std::vector<std::exception_ptr> errors, lost_peers;
   std::mutex mutex;
   std::vector<std::thread> threads;
@@ -43,8 +50,13 @@ inline void run_ranks(int ranks, const std::function<void(const std::shared_ptr<
         for (int i = 0; i < ranks; ++i) membership.names.push_back("rank " + std::to_string(i));
         membership.store = store;
         membership.timeout = std::chrono::minutes(5);
-        const auto group =
-            comm::make_process_group(comm::make_shared_memory_communicator(membership), membership, accelerator);
+        std::unique_ptr<comm::HostCommunicator> communicator;
+        if (between == Between::SharedMemory) {
+          communicator = comm::make_shared_memory_communicator(membership);
+        } else {
+          communicator = std::make_unique<comm::ThreadCommunicator>(board, rank);
+        }
+        const auto group = comm::make_process_group(std::move(communicator), membership, accelerator);
         body(group);
         group->barrier();
       } catch (const CommunicationError&) {

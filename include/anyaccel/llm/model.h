@@ -105,6 +105,8 @@ struct ModelShard {
   Slice vocabulary;
   Slice expert = {};  // of the intermediate size of each expert
   Slice shared = {};  // of that of the shared expert
+  // Rows of o and down, which are whole; empty: these are split by columns, and their results are summands.
+  Slice hidden = {};
 
   friend bool operator==(const ModelShard&, const ModelShard&) = default;
 };
@@ -112,7 +114,8 @@ struct ModelShard {
 // Letters as in abi/ops.h: H hidden size, Hq query heads, Hk key/value heads, D head size, I intermediate size.
 // Matrices are [outputs, inputs] in the model's dtype; norms and biases are fp32. An empty handle: the architecture
 // does not have the tensor. In a sharded model Hq, Hk, I and V are the sizes of this rank's shard, tensors without
-// elements are empty handles, and the biases of o and down are on rank 0 only.
+// elements are empty handles, and the biases of o and down are on rank 0 only, unless
+// these are split by rows (ModelShard::hidden).
 //
 // A matrix whose format is not 0 is quantized: U8 [outputs, bytes of a row], see aa_block_format of abi/ops.h.
 struct MatrixFormats {
@@ -214,7 +217,9 @@ class Model {
   // Returns the configuration of the whole model, even if this process holds only a shard.
   const ModelConfig& config() const noexcept { return config_; }
   // Returns the shard that this process holds.
-  const ModelShard& shard() const noexcept { return shard_; }
+  const ModelShard& shard() const noexcept { return shards_[rank_]; }
+  // Returns those of all ranks.
+  const std::vector<ModelShard>& shards() const noexcept { return shards_; }
   // Returns the group of ranks that the model is sharded over; null if this process holds all of it.
   const std::shared_ptr<comm::ProcessGroup>& group() const noexcept { return group_; }
   const ModelWeights& weights() const noexcept { return weights_; }
@@ -250,13 +255,14 @@ class Model {
   friend class ModelLoader;
   Model() = default;
 
-  // Stores the config, and the shard of it that this rank of the group holds.
-  void configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> group);
-  // Called once dtype and device are known.
+  // Stores the arguments, and the shard of the config that this rank of the group holds.
+  void configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> group, Device device);
+  // Called once the dtype is known.
   void choose_product_dtype(Activations wanted);
 
   ModelConfig config_;
-  ModelShard shard_;
+  std::vector<ModelShard> shards_;
+  size_t rank_ = 0;
   std::shared_ptr<comm::ProcessGroup> group_;
   ModelWeights weights_;
   Device device_;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
@@ -171,6 +172,25 @@ class CommunicatorGroup final : public ProcessGroup {
   void inference_all_reduce(const Tensor& tensor) override {
     reduce_in_place({CommOp::InferenceAllReduce, tensor.nbytes()}, tensor, ReduceOp::Sum, false,
                     "inference_all_reduce");
+  }
+
+  void inference_gather_columns(const Tensor& tensor, std::span<const int64_t> begins) override {
+    check_tensor(tensor, "inference_gather_columns", "tensor");
+    const int64_t width = tensor.ndim() > 0 ? tensor.size(tensor.ndim() - 1) : 0;
+    if (begins.size() != static_cast<size_t>(size()) + 1 || begins.front() != 0 || begins.back() != width ||
+        !std::ranges::is_sorted(begins)) {
+      throw InvalidArgument("inference_gather_columns: expected " + std::to_string(size() + 1) +
+                            " numbers that ascend from 0 to " + std::to_string(width) +
+                            ", the last dimension of the tensor " + tensor.shape().to_string());
+    }
+    std::vector<size_t> bytes(begins.begin(), begins.end());
+    for (size_t& begin : bytes) begin *= dtype_size(tensor.dtype());
+    const int64_t rows = width > 0 ? tensor.numel() / width : 0;
+    run({CommOp::AllGather, tensor.nbytes()}, {.output = &tensor, .reads_output = true}, false, false,
+        [rows, bytes = std::move(bytes)]<class C>(C& c, void* data, const void*) {
+          // Not of devices' libraries, which the argument before excludes.
+          if constexpr (!std::is_same_v<C, DeviceCommunicator>) c.gather_columns(data, rows, bytes.data());
+        });
   }
 
   Tensor shared_tensor(const Shape& shape, DType dtype, Device device) override;

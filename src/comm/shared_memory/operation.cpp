@@ -15,8 +15,9 @@ Operation Operation::unpacked(uint64_t word) noexcept {
 }
 
 std::string Operation::text() const {
-  static constexpr const char* names[] = {"barrier",    "all_reduce", "reduce",  "reduce_scatter", "broadcast",
-                                          "all_gather", "gather",     "scatter", "all_to_all",     "share"};
+  static constexpr const char* names[] = {"barrier",    "all_reduce", "reduce",        "reduce_scatter",
+                                          "broadcast",  "all_gather", "gather",        "scatter",
+                                          "all_to_all", "share",      "gather_columns"};
   const auto index = static_cast<size_t>(kind);
   if (index >= std::size(names)) return "an unknown operation";
   std::string result = names[index];

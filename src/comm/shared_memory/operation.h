@@ -20,6 +20,7 @@ enum class Kind : uint8_t {
   Scatter,
   AllToAll,
   Share,
+  GatherColumns,
 };
 
 struct Operation {

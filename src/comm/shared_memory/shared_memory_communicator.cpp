@@ -3,6 +3,7 @@
 #include "comm/shared_memory/shared_memory_communicator.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "anyaccel/error.h"
 #include "base/process/shareable_memory.h"
@@ -80,6 +81,38 @@ void SharedMemoryCommunicator::all_gather(void* recv, const void* send, Amount a
           if (r != rank_) copy_bytes(place(r) + at, slot_of(r), n);
         }
       });
+}
+
+bool SharedMemoryCommunicator::open_with_places(const Operation& operation, const void* data, size_t bytes) {
+  const BlockPlace own = places_[static_cast<size_t>(rank_)] = place_of(data, bytes);
+  group_.open(operation, &own, sizeof(own));
+  group_.await_open();
+  bool mapped = own.block != 0;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    BlockPlace& theirs = places_[static_cast<size_t>(r)];
+    std::memcpy(&theirs, group_.payload(r), sizeof(theirs));
+    mapped = mapped && theirs.goes_with(own);
+  }
+  return mapped;
+}
+
+void SharedMemoryCommunicator::gather_columns(void* data, int64_t rows, const size_t* begins) {
+  if (size_ == 1) return;
+  const size_t row_bytes = begins[size_];
+  const size_t bytes = static_cast<size_t>(rows) * row_bytes;
+  if (!open_with_places({.kind = Kind::GatherColumns, .count = checked_bytes(bytes, 1)}, data, bytes)) {
+    return HostCommunicator::gather_columns(data, rows, begins);
+  }
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    const size_t begin = begins[r], width = begins[r + 1] - begin;
+    const char* from = mapped(r, places_[static_cast<size_t>(r)]) + begin;
+    char* to = static_cast<char*>(data) + begin;
+    for (int64_t row = 0; row < rows; ++row, from += row_bytes, to += row_bytes) copy_bytes(to, from, width);
+  }
+  // Until then the others may still read what this member has.
+  group_.await(group_.publish());
 }
 
 void SharedMemoryCommunicator::gather(void* recv, const void* send, Amount amount, int root) {

@@ -36,6 +36,7 @@ class SharedMemoryCommunicator final : public HostCommunicator {
   void reduce_scatter(void* recv, const void* send, int64_t count, DType dtype, ReduceOp op) override;
   void broadcast(void* data, Amount amount, int root) override;
   void all_gather(void* recv, const void* send, Amount amount) override;
+  void gather_columns(void* data, int64_t rows, const size_t* begins) override;
   void gather(void* recv, const void* send, Amount amount, int root) override;
   void scatter(void* recv, const void* send, Amount amount, int root) override;
   void all_to_all(void* recv, const void* send, Amount amount) override;
@@ -58,6 +59,9 @@ class SharedMemoryCommunicator final : public HostCommunicator {
   };
 
   BlockPlace place_of(const void* data, size_t bytes) const noexcept;
+  // Finds this member's place, opens the operation with it, and receives those of the others in `places_`. Returns whether
+  // all members have their memory where the others have mapped it.
+  bool open_with_places(const Operation& operation, const void* data, size_t bytes);
   // Returns where the memory that a member has at `place` is mapped here.
   char* mapped(int member, const BlockPlace& place) const noexcept;
   // Combines the members' memory where it is. `places_` has its places.

@@ -62,6 +62,18 @@ DecoderStep::DecoderStep(std::shared_ptr<const Model> model, int64_t sequences, 
   }
   if (dynamic_rope_) longest_.assign(static_cast<size_t>(sequences), 0);
 
+  if (gathers()) {
+    const int64_t value = config.latent.rank > 0 ? config.latent.value : config.head_dim;
+    for (const ModelShard& each : model_->shards()) {
+      attended_begins_.push_back(each.query_heads.begin * value);
+      gated_begins_.push_back(each.intermediate.begin);
+      hidden_begins_.push_back(each.hidden.begin);
+    }
+    attended_begins_.push_back(config.num_attention_heads * value);
+    gated_begins_.push_back(config.intermediate_size);
+    hidden_begins_.push_back(config.hidden_size);
+  }
+
   plain_ = config.is_plain();
   if (std::ranges::count(config.experts.in_layer, 1) > 0) experts_ = std::make_unique<ExpertBlock>(*model_, max_tokens);
   if (config.positions == Positions::Learned && context > config.max_position_embeddings) {
@@ -186,10 +198,16 @@ void DecoderStep::embed(const StepInput& input) {
   if (weights.embedding_norm) norm(hidden, hidden, weights.embedding_norm, weights.embedding_norm_bias);
 }
 
+void DecoderStep::gather(const Tensor& all, const std::vector<int64_t>& begins) {
+  if (gathers()) group_->inference_gather_columns(all, begins);
+}
+
 void DecoderStep::add_product(const MatrixProduct& last) {
-  const Tensor& hidden = views_[current_].hidden;
-  if (!group_) {
-    products_.run(hidden, last, hidden);
+  const StepTensors& views = views_[current_];
+  const Tensor& hidden = views.hidden;
+  if (!group_ || gathers()) {
+    products_.run(views.own_hidden, last, views.own_hidden);
+    gather(hidden, hidden_begins_);
     return;
   }
   const bool has_residual = model_->shard().rank == 0;
@@ -204,9 +222,10 @@ void DecoderStep::add_product(const MatrixProduct& last) {
 void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const StepInput& input) {
   const ModelConfig& config = model_->config();
   const StepTensors& views = views_[current_];
+  const MatrixProduct last = {views.attended, layer.o, layer.formats.o, layer.o_bias, layer.adapters.o};
   if (!layer.q) {
-    const Tensor none;
-    add_product({none, none, {}, none, {}});
+    gather(views.attended, attended_begins_);
+    add_product(last);
     return;
   }
   const ops::CacheSlots cache = {key_cache_[index], value_cache_[index], input.sequence, input.positions};
@@ -227,7 +246,8 @@ void DecoderStep::attention_block(const LayerWeights& layer, size_t index, const
         {views.cos, views.sin}, config.rms_norm_eps, model_->product_dtype());
   }
   attend_cache(index, input, 1.0f / std::sqrt(static_cast<float>(config.head_dim)), 0.0f);
-  add_product({views.attended, layer.o, layer.formats.o, layer.o_bias, layer.adapters.o});
+  gather(views.attended, attended_begins_);
+  add_product(last);
 }
 
 void DecoderStep::queries_keys_values(const Tensor& x, const LayerWeights& layer, size_t index,
@@ -341,7 +361,12 @@ void DecoderStep::norm(const Tensor& out, const Tensor& x, const Tensor& weight,
 }
 
 bool DecoderStep::attend(const Tensor& x, const LayerWeights& layer, size_t index, const StepInput& input) {
-  if (!layer.q) return false;
+  const StepTensors& views = views_[current_];
+  const Tensor& result = views.values ? views.values : views.attended;
+  if (!layer.q) {
+    gather(result, attended_begins_);
+    return gathers();
+  }
   const ModelConfig& config = model_->config();
   const auto number = static_cast<int64_t>(index);
   const ops::CacheSlots cache = {key_cache_[index], value_cache_[index], input.sequence, input.positions};
@@ -351,43 +376,51 @@ bool DecoderStep::attend(const Tensor& x, const LayerWeights& layer, size_t inde
     queries_keys_values(x, layer, index, cache);
   }
   attend_cache(index, input, config.scale_of_layer(number), config.attention_softcap);
-  const StepTensors& views = views_[current_];
   if (const int64_t value = config.latent.value; layer.kv_b) {
-    ops_->copy(views.values.view({views.tokens, views.attended3.size(1), value}), views.attended3.slice(2, 0, value));
+    ops_->copy(views.own_values.view({views.tokens, views.attended3.size(1), value}),
+               views.attended3.slice(2, 0, value));
   }
+  gather(result, attended_begins_);
   return true;
 }
 
 void DecoderStep::inner_mlp(const Tensor& x, const LayerWeights& layer) {
-  if (!layer.up) return;
   const ModelConfig& config = model_->config();
   const StepTensors& views = views_[current_];
-  if (!config.gated) {
+  if (!layer.up) {
+    // This rank holds nothing of it.
+  } else if (!config.gated) {
     products_.run(views.up, {x, layer.up, layer.formats.up, layer.up_bias, layer.adapters.up});
-    ops_->activation(views.gated, views.up, config.hidden_act);
+    ops_->activation(views.own_gated, views.up, config.hidden_act);
   } else if (splits(layer)) {
     gated_products(x, layer);
   } else {
-    ops_->gated_linear(views.gated, x, layer.gate, layer.up, config.hidden_act, layer.gate_bias, layer.up_bias);
+    ops_->gated_linear(views.own_gated, x, layer.gate, layer.up, config.hidden_act, layer.gate_bias, layer.up_bias);
   }
+  gather(views.gated, gated_begins_);
 }
 
 void DecoderStep::gated_products(const Tensor& x, const LayerWeights& layer) {
   const StepTensors& views = views_[current_];
   products_.run(views.gate, {x, layer.gate, layer.formats.gate, layer.gate_bias, layer.adapters.gate});
   products_.run(views.up, {x, layer.up, layer.formats.up, layer.up_bias, layer.adapters.up});
-  ops_->gated_activation(views.gated, views.gate, views.up, model_->config().hidden_act);
+  ops_->gated_activation(views.own_gated, views.gate, views.up, model_->config().hidden_act);
 }
 
 void DecoderStep::add_branch(const MatrixProduct& last, const Tensor& norm_weight) {
   const StepTensors& views = views_[current_];
   const float multiplier = model_->config().residual_multiplier;
-  if (last.w) {
-    products_.run(views.branch, last);
+  if (!group_ || gathers()) {
+    products_.run(views.own_branch, last);
+    gather(views.branch, hidden_begins_);
   } else {
-    views.branch.fill(0);
+    if (last.w) {
+      products_.run(views.branch, last);
+    } else {
+      views.branch.fill(0);
+    }
+    group_->inference_all_reduce(views.branch);
   }
-  if (group_) group_->inference_all_reduce(views.branch);
   if (norm_weight) norm(views.branch, views.branch, norm_weight, {});
   if (multiplier == 1.0f) {
     ops_->add(views.hidden, views.hidden, views.branch);
@@ -413,7 +446,7 @@ void DecoderStep::composed_layer(const LayerWeights& layer, size_t index, const 
   Tensor x = input_of(layer.input_norm, layer.input_norm_bias);
   const bool attends = attend(x, layer, index, input);
   const Tensor none{};
-  const MatrixProduct attention = {layer.kv_b ? views.values : views.attended, attends ? layer.o : none,
+  const MatrixProduct attention = {views.values ? views.values : views.attended, attends ? layer.o : none,
                                    layer.formats.o, layer.o_bias, layer.adapters.o};
   const MatrixProduct mlp = {views.gated, layer.down, layer.formats.down, layer.down_bias, layer.adapters.down};
   if (config.residual != Residual::Serial) {
@@ -457,14 +490,16 @@ void DecoderStep::add_experts(const Tensor& x, size_t index) {
   if (multiplier != 1.0f) ops_->scaled_add(views.hidden, views.hidden, 1.0f, views.branch, multiplier);
 }
 
-// A single sum over the ranks serves both.
+// A single sum or gathering serves both.
 void DecoderStep::add_both(const MatrixProduct& attention, const MatrixProduct& mlp) {
-  const Tensor& hidden = views_[current_].hidden;
-  if (group_ && model_->shard().rank != 0) hidden.fill(0);
+  const StepTensors& views = views_[current_];
+  const bool sums = group_ && !gathers();
+  if (sums && model_->shard().rank != 0) views.hidden.fill(0);
   for (const MatrixProduct* last : {&attention, &mlp}) {
-    if (last->w) products_.run(hidden, *last, hidden);
+    if (last->w) products_.run(sums ? views.hidden : views.own_hidden, *last, sums ? views.hidden : views.own_hidden);
   }
-  if (group_) group_->inference_all_reduce(hidden);
+  if (sums) group_->inference_all_reduce(views.hidden);
+  gather(views.hidden, hidden_begins_);
 }
 
 void DecoderStep::mlp_block(const LayerWeights& layer) {
@@ -472,16 +507,17 @@ void DecoderStep::mlp_block(const LayerWeights& layer) {
   const ModelConfig& config = model_->config();
   const aa_block_format format = layer.formats.gate;
   if (layer.gate && format != 0 && format == layer.formats.up && !adapting()) {
-    ops_->norm_quantized_gated_linear(views.gated, views.hidden, layer.post_norm, layer.gate, layer.up, format,
+    ops_->norm_quantized_gated_linear(views.own_gated, views.hidden, layer.post_norm, layer.gate, layer.up, format,
                                       model_->rounds_quantized(), config.hidden_act, config.rms_norm_eps,
                                       layer.gate_bias, layer.up_bias);
   } else if (layer.gate && splits(layer)) {
     ops_->rms_norm(views.normed, views.hidden, layer.post_norm, config.rms_norm_eps);
     gated_products(views.normed, layer);
   } else if (layer.gate) {
-    ops_->norm_gated_linear(views.gated, views.hidden, layer.post_norm, layer.gate, layer.up, config.hidden_act,
+    ops_->norm_gated_linear(views.own_gated, views.hidden, layer.post_norm, layer.gate, layer.up, config.hidden_act,
                             config.rms_norm_eps, layer.gate_bias, layer.up_bias, model_->product_dtype());
   }
+  gather(views.gated, gated_begins_);
   add_product({views.gated, layer.down, layer.formats.down, layer.down_bias, layer.adapters.down});
 }
 

@@ -4,8 +4,9 @@
 //
 // If the model is sharded over ranks (see tensor_parallel.h), every rank runs the step on its shard: the second product
 // of each half of a layer yields the rank's part of the new hidden state, which on rank 0 includes the residual, and
-// the sum of the parts is the hidden state of all ranks. Embedding and logits are sums too, of parts that are zero
-// outside a rank's vocabulary.
+// the sum of the parts is the hidden state of all ranks. Ranks that share host memory gather the inputs of that product
+// instead, compute some of the elements of the hidden state each, and gather these. Embedding and logits are sums, of parts
+// that are zero outside a rank's vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -95,7 +96,8 @@ class DecoderStep {
   void write_cache(const ops::CacheSlots& cache, const Tensor& k, const Tensor& v);
   // Computes views.attended from views.q3 and the cache.
   void attend_cache(size_t index, const StepInput& input, float scale, float softcap);
-  // Computes views.attended from the normalized rows x; returns false on a rank without heads.
+  // Computes views.attended (of latent attention views.values) from the normalized rows x; returns whether this rank's last
+  // product has something to read.
   bool attend(const Tensor& x, const LayerWeights& layer, size_t index, const StepInput& input);
   // Computes views.gated from the normalized rows x, with separate products for gate and up.
   void gated_products(const Tensor& x, const LayerWeights& layer);
@@ -105,7 +107,7 @@ class DecoderStep {
   bool splits(const LayerWeights& layer) const {
     return adapting() || layer.formats.gate != 0 || layer.formats.up != 0;
   }
-  // hidden += residual_multiplier * norm(product), summed over all ranks before the norm.
+  // hidden += residual_multiplier * norm(product of all ranks).
   void add_branch(const MatrixProduct& product, const Tensor& norm_weight);
   // hidden += residual_multiplier * the experts' results for the normalized rows x, summed over all ranks.
   void add_experts(const Tensor& x, size_t index);
@@ -116,13 +118,21 @@ class DecoderStep {
   // Returns the hidden states of the rows, before the final norm; of all tokens for an empty handle.
   Tensor last_states(const Tensor& rows);
   void set_rotations(const StepInput& input, std::span<const SequenceRange> ranges);
-  // hidden += the product, summed over all ranks.
+  // hidden += the product, of all ranks.
   void add_product(const MatrixProduct& last);
+  // Returns whether the ranks gather what the last product of half a layer reads and what it writes, instead of summing
+  // parts of the latter.
+  bool gathers() const { return model_->shard().hidden.size() > 0; }
+  // Gathers the columns of the tensor of all ranks; does nothing unless they gather.
+  void gather(const Tensor& all, const std::vector<int64_t>& begins);
 
   std::shared_ptr<const Model> model_;
   comm::ProcessGroup* group_ = nullptr;  // the model's; null if there is one rank
   std::shared_ptr<ops::Inference> ops_;
   AdaptedProducts products_;
+  // Where the columns of each rank begin, and their end, if the ranks gather: of what attention and the feed-forward
+  // block pass to their last products, and of the hidden state.
+  std::vector<int64_t> attended_begins_, gated_begins_, hidden_begins_;
   std::unique_ptr<ExpertBlock> experts_;  // null if no layer has experts
   bool dynamic_rope_ = false;
   bool plain_ = true;                       // layers have Llama's structure

@@ -12,6 +12,7 @@ Slice held_slice(const TensorSlot& slot, const ModelShard& shard, int64_t head_d
     case SplitBy::QueryHeads: return {shard.query_heads.begin * head_dim, shard.query_heads.end * head_dim};
     case SplitBy::KvHeads: return {shard.kv_heads.begin * head_dim, shard.kv_heads.end * head_dim};
     case SplitBy::Intermediate: return shard.intermediate;
+    case SplitBy::Hidden: return shard.hidden;
     case SplitBy::Vocabulary: return shard.vocabulary;
     case SplitBy::Expert: return shard.expert;
     case SplitBy::SharedExpert: return shard.shared;
@@ -34,7 +35,8 @@ class SlotList {
   using Layer = LayerWeights;
 
  public:
-  explicit SlotList(const ModelConfig& config) : config_(config), names_(config.names) {}
+  SlotList(const ModelConfig& config, bool whole_rows)
+      : config_(config), names_(config.names), whole_rows_(whole_rows) {}
 
   std::vector<TensorSlot> take() { return std::move(slots_); }
 
@@ -99,6 +101,13 @@ class SlotList {
     }
   }
 
+  // The last product of a half of a layer, which is given as split by inputs.
+  void add_last(Matrix m) {
+    if (whole_rows_) m.split = SplitBy::Hidden;
+    if (whole_rows_) m.split_dim = 0;
+    add_linear(m);
+  }
+
   void add_attention() {
     const int64_t hidden = config_.hidden_size;
     const int64_t size = config_.head_dim;
@@ -133,8 +142,8 @@ class SlotList {
           &Layer::sinks)
           .head_size = 1;
     }
-    add_linear({names_.o, hidden, q_size, SplitBy::QueryHeads, 1, &Layer::o, &MatrixFormats::o, &Layer::o_bias,
-                config_.o_bias});
+    add_last({names_.o, hidden, q_size, SplitBy::QueryHeads, 1, &Layer::o, &MatrixFormats::o, &Layer::o_bias,
+              config_.o_bias});
   }
 
   void add_latent_attention() {
@@ -173,8 +182,8 @@ class SlotList {
     add_linear(kv_b);
     slots_.back().head_size = latent.plain + latent.value;
     if (latent.apart) slots_.back().part = HeadPart{latent.plain, latent.value, false};
-    add_linear({names_.o, hidden, heads * latent.value, SplitBy::QueryHeads, 1, &Layer::o, &MatrixFormats::o,
-                &Layer::o_bias, config_.o_bias});
+    add_last({names_.o, hidden, heads * latent.value, SplitBy::QueryHeads, 1, &Layer::o, &MatrixFormats::o,
+              &Layer::o_bias, config_.o_bias});
     slots_[slots_.size() - (config_.o_bias ? 2 : 1)].head_size = latent.value;
   }
 
@@ -194,8 +203,8 @@ class SlotList {
       if (config_.gated) add_linear(gate);
       add_linear(up);
     }
-    add_linear({names_.down, hidden, inner, SplitBy::Intermediate, 1, &Layer::down, &MatrixFormats::down,
-                &Layer::down_bias, config_.mlp_bias});
+    add_last({names_.down, hidden, inner, SplitBy::Intermediate, 1, &Layer::down, &MatrixFormats::down,
+              &Layer::down_bias, config_.mlp_bias});
   }
 
   // The router and the experts of a layer.
@@ -317,6 +326,7 @@ class SlotList {
 
   const ModelConfig& config_;
   const TensorNames& names_;
+  const bool whole_rows_;
   std::vector<TensorSlot> slots_;
   int64_t layer_ = -1;
   std::string prefix_;
@@ -324,10 +334,10 @@ class SlotList {
 
 }  // namespace
 
-std::vector<TensorSlot> decoder_tensors(const ModelConfig& config) {
+std::vector<TensorSlot> decoder_tensors(const ModelConfig& config, bool whole_rows) {
   const TensorNames& names = config.names;
   const int64_t hidden = config.hidden_size;
-  SlotList list(config);
+  SlotList list(config, whole_rows);
   list.add_model(std::string(names.embedding) + ".weight", {config.vocab_size, hidden}, TensorKind::Matrix,
                  SplitBy::Vocabulary, &ModelWeights::embedding, &ModelWeights::embedding_format);
   if (config.positions == Positions::Learned) {

@@ -14,7 +14,7 @@ namespace anyaccel::llm {
 enum class TensorKind { Matrix, Norm, Bias };
 
 // The size by which a tensor is sharded over ranks. FirstRank: only rank 0 has the tensor.
-enum class SplitBy { Nothing, QueryHeads, KvHeads, Intermediate, Vocabulary, FirstRank, Expert, SharedExpert };
+enum class SplitBy { Nothing, QueryHeads, KvHeads, Intermediate, Hidden, Vocabulary, FirstRank, Expert, SharedExpert };
 
 // The place of a tensor inside one of the file's: blocks of rows, which are columns if the matrix is transposed.
 struct TensorSource {
@@ -105,7 +105,7 @@ Slice held_slice(const TensorSlot& slot, const ModelShard& shard, int64_t head_d
 Shape held_shape(const TensorSlot& slot, const Slice& held);
 
 // Returns every tensor that a checkpoint of this configuration must have, in the order of their use, without tied
-// output weights.
-std::vector<TensorSlot> decoder_tensors(const ModelConfig& config);
+// output weights. whole_rows: o and down are split by rows, see ModelShard::hidden.
+std::vector<TensorSlot> decoder_tensors(const ModelConfig& config, bool whole_rows = false);
 
 }  // namespace anyaccel::llm

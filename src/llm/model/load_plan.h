@@ -46,14 +46,14 @@ TensorView row_slice(TensorView view, int64_t rows, const Slice& held);
 
 class LoadPlan {
  public:
-  // Chooses the model's dtype and the rank's shard. Keeps references to all arguments but the last; `model` has its
-  // configuration, group, shard and device. `wanted` is the result of quantization_asked_for().
+  // Chooses the model's dtype and the ranks' shards. Keeps references to all arguments but the last; `model` has its
+  // configuration, group, shards and device. `wanted` is the result of quantization_asked_for().
   LoadPlan(const ModelFiles& files, const LoadOptions& options, const ops::Inference& ops, const Model& model,
            const MatrixType& wanted);
 
   DType dtype() const noexcept { return dtype_; }
-  // Returns the model's shard, with borders where blocks of quantized rows end.
-  const ModelShard& shard() const noexcept { return shard_; }
+  // Returns the shards of all ranks, with borders where blocks of quantized rows end.
+  const std::vector<ModelShard>& shards() const noexcept { return shards_; }
   // Returns the formats of the matrices that are held quantized, such as "Q4_K, Q6_K", and adds notes about the memory
   // that quantized and decoded matrices take. InvalidArgument if activations in bf16 were asked for with such formats.
   std::string describe(std::vector<std::string>& notes) const;
@@ -63,7 +63,7 @@ class LoadPlan {
   DType held_dtype(const TensorSlot& slot) const { return slot.kind == TensorKind::Matrix ? dtype_ : DType::F32; }
 
   // Returns the range of the slot's split_dim that the rank holds.
-  Slice held(const TensorSlot& slot) const { return held_slice(slot, shard_, model_.config().head_dim); }
+  Slice held(const TensorSlot& slot) const { return held_slice(slot, shards_[rank_], model_.config().head_dim); }
   // Returns the bytes of the file that contain this rank's part of the tensor: its rows, or all rows if the part is
   // columns. Empty if the rank holds nothing of it.
   TensorView part_to_read(const TensorSlot& slot) const;
@@ -107,7 +107,8 @@ class LoadPlan {
   MatrixType wanted_;  // of LoadOptions::quantize
   bool takes_blocks_;  // the accelerator computes with quantized weights
   DType dtype_ = DType::None;
-  ModelShard shard_;
+  std::vector<ModelShard> shards_;
+  size_t rank_;
 };
 
 }  // namespace anyaccel::llm

@@ -24,8 +24,7 @@ std::shared_ptr<const Model> Model::random(Accelerator& accelerator, const Model
                                            Activations activations) {
   check_computes(accelerator, dtype);
   std::shared_ptr<Model> model(new Model());
-  model->configure(config_of_shape(shape, dtype), std::move(group));
-  model->device_ = accelerator.device(accelerator.current_device());
+  model->configure(config_of_shape(shape, dtype), std::move(group), accelerator.device(accelerator.current_device()));
   model->dtype_ = dtype;
   model->choose_product_dtype(activations);
   ModelWeights& weights = model->weights_;
@@ -33,7 +32,7 @@ std::shared_ptr<const Model> Model::random(Accelerator& accelerator, const Model
   const auto ops = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
   // Uniform numbers are identical on every accelerator; normal ones depend on the rounding of a sine.
   const double limit = std::sqrt(3.0) * made_up_standard_deviation;
-  for (const TensorSlot& slot : decoder_tensors(model->config_)) {
+  for (const TensorSlot& slot : decoder_tensors(model->config_, model->shard().hidden.size() > 0)) {
     const bool matrix = slot.kind == TensorKind::Matrix;
     Tensor tensor = Tensor::empty(slot.shape, matrix ? dtype : DType::F32, model->device_);
     if (matrix) {
@@ -41,7 +40,7 @@ std::shared_ptr<const Model> Model::random(Accelerator& accelerator, const Model
     } else {
       tensor.fill(slot.kind == TensorKind::Norm ? 1.0 : 0.0);
     }
-    if (const Slice held = held_slice(slot, model->shard_, model->config_.head_dim);
+    if (const Slice held = held_slice(slot, model->shard(), model->config_.head_dim);
         held.size() < slot.shape[slot.split_dim]) {
       if (held.size() == 0) continue;
       tensor = tensor.slice(slot.split_dim, held.begin, held.end).clone();
@@ -66,8 +65,9 @@ void Model::choose_product_dtype(Activations wanted) {
   product_dtype_ = rounds ? DType::BF16 : DType::F32;
 }
 
-void Model::configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> group) {
+void Model::configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> group, Device device) {
   config_ = std::move(config);
+  device_ = device;
   if (group && group->size() > 1) group_ = std::move(group);
   if (group_ && config_.head_norm == HeadNorm::Whole) {
     throw InvalidArgument("model: a model of type " + std::string(family_name(config_.family)) +
@@ -75,10 +75,15 @@ void Model::configure(ModelConfig config, std::shared_ptr<comm::ProcessGroup> gr
                           std::to_string(group_->size()) + " were asked for)");
   }
   const int ranks = group_ ? group_->size() : 1;
-  const std::vector<ModelShard> plan = plan_shards(config_, ranks);
-  shard_ = plan[static_cast<size_t>(group_ ? group_->rank() : 0)];
+  // Ranks that share host memory gather what the last products of a layer need, so that these read whole rows: the two
+  // halves of each row, one in each of two ranks of a Zen 5, were read at 0.82 to 0.86 of the speed of whole rows.
+  ShardPolicy policy;
+  policy.whole_rows = group_ && group_->backend() == "shm" && config_.hidden_size >= ranks &&
+                      (accelerator().device_properties(device_.index).caps & AA_CAP_IS_HOST) != 0;
+  shards_ = plan_shards(config_, ranks, policy);
+  rank_ = static_cast<size_t>(group_ ? group_->rank() : 0);
   notes_ = config_.notes;
-  const std::vector<std::string> of_plan = empty_shard_notes(plan);
+  const std::vector<std::string> of_plan = empty_shard_notes(shards_);
   notes_.insert(notes_.end(), of_plan.begin(), of_plan.end());
 }
 

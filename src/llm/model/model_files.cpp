@@ -52,7 +52,7 @@ bool same_data(const Checkpoint& checkpoint, TensorView a, TensorView b) {
 
 }  // namespace
 
-ModelFiles::ModelFiles(const std::string& directory, FileAccess access, ModelConfig& config,
+ModelFiles::ModelFiles(const std::string& directory, FileAccess access, ModelConfig& config, bool whole_rows,
                        std::vector<std::string>& notes)
     : checkpoint_(Checkpoint::open(directory, access)) {
   // Checkpoints of the bare decoder, without an output matrix, leave out "model.".
@@ -67,7 +67,7 @@ ModelFiles::ModelFiles(const std::string& directory, FileAccess access, ModelCon
   choose_expert_names(config);
   // Of quantized matrices the separate names are expected.
   if (config.quantization == nullptr) config.experts.stacked |= has_stacked_experts(config);
-  slots_ = decoder_tensors(config);
+  slots_ = decoder_tensors(config, whole_rows);
   if (config.quantization != nullptr) find_packed(directory, config);
   check(directory);
   note_unused(config, notes);

@@ -17,8 +17,10 @@ class ModelFiles {
  public:
   // Opens the files and checks that every tensor is there with the shape and the kind of dtype that follow from the
   // configuration. Clears config.tie_word_embeddings if the files have an output matrix that differs from the
-  // embedding. Adds notes about that and about tensors that are not used. CheckpointError.
-  ModelFiles(const std::string& directory, FileAccess access, ModelConfig& config, std::vector<std::string>& notes);
+  // embedding. Adds notes about that and about tensors that are not used. whole_rows: see decoder_tensors().
+  // CheckpointError.
+  ModelFiles(const std::string& directory, FileAccess access, ModelConfig& config, bool whole_rows,
+             std::vector<std::string>& notes);
 
   const Checkpoint& checkpoint() const noexcept { return checkpoint_; }
   // The tensors in the order of their use, like decoder_tensors().

@@ -158,13 +158,13 @@ class ModelLoader {
     check_computes(accelerator_, options_.dtype);
     const MatrixType quantization = quantization_asked_for(options_, accelerator_, ops_);
     const auto held = is_gguf(directory_) ? open_gguf(directory_) : nullptr;  // the calls below share it
-    model_->configure(load_model_config(directory_), options_.group);
-    model_->device_ = accelerator_.device(accelerator_.current_device());
+    model_->configure(load_model_config(directory_), options_.group,
+                      accelerator_.device(accelerator_.current_device()));
     files_.emplace(directory_, options_.map_files ? FileAccess::Map : FileAccess::Read, model_->config_,
-                   model_->notes_);
+                   model_->shard().hidden.size() > 0, model_->notes_);
     plan_.emplace(*files_, options_, ops_, *model_, quantization);
     model_->dtype_ = plan_->dtype();
-    model_->shard_ = plan_->shard();
+    model_->shards_ = plan_->shards();
     model_->quantized_formats_ = plan_->describe(model_->notes_);
     if (!options_.adapter.empty()) open_adapter();
     if (options_.adapters.empty()) return;
@@ -231,7 +231,7 @@ class ModelLoader {
     const int device = model_->device_.index;
     const double room =
         static_cast<double>(model_->weight_bytes_) + static_cast<double>(accelerator_.available_memory(device));
-    const std::string whose = model_->group_ ? "rank " + std::to_string(model_->shard_.rank) + " of " : "";
+    const std::string whose = model_->group_ ? "rank " + std::to_string(model_->shard().rank) + " of " : "";
     const std::string needs = whose + "model '" + directory_ + "' needs " + format_bytes(bytes) +
                               " for its weights as " + std::string(dtype_name(model_->dtype_)) + " and " +
                               accelerator_.device_name(device) + " has room for " + format_bytes(room);

@@ -107,13 +107,15 @@ std::vector<ModelShard> plan_shards(const ModelConfig& config, int ranks, const 
   const auto heads =
       split_heads(config.num_attention_heads, config.num_key_value_heads, ranks, policy.replicate_kv_heads);
   const auto intermediate = split_by_grain(config.intermediate_size, ranks, policy);
+  const auto hidden = split_by_grain(policy.whole_rows ? config.hidden_size : 0, ranks, policy);
   const auto vocabulary = split_by_grain(config.vocab_size, ranks, policy);
   const auto expert = split_by_grain(config.experts.inner, ranks, policy);
   const auto shared = split_by_grain(config.experts.shared_inner, ranks, policy);
   std::vector<ModelShard> plan;
   for (int rank = 0; rank < ranks; ++rank) {
     const auto i = static_cast<size_t>(rank);
-    plan.push_back({rank, ranks, heads[i].query, heads[i].kv, intermediate[i], vocabulary[i], expert[i], shared[i]});
+    plan.push_back(
+        {rank, ranks, heads[i].query, heads[i].kv, intermediate[i], vocabulary[i], expert[i], shared[i], hidden[i]});
   }
   return plan;
 }

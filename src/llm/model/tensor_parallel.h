@@ -3,7 +3,8 @@
 //
 // These are pure functions of sizes: every rank computes the whole plan and gets the same result. A layer's first
 // products (query, key, value, gate, up) are split by outputs and need no communication, its second ones (o, down) by
-// inputs, so that the ranks' results are summands. Embedding and output matrix are split by the vocabulary.
+// inputs, so that the ranks' results are summands, or by outputs too, if the ranks can gather the inputs in shared memory.
+// Embedding and output matrix are split by the vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -33,6 +34,8 @@ struct ShardPolicy {
   // If true, and there are more ranks than key/value heads, several ranks hold the same key/value head and share its
   // query heads. If false, the surplus ranks have no heads, as in DeepSpeed.
   bool replicate_kv_heads = true;
+  // If true, o and down are split by outputs (ModelShard::hidden). Those of experts are split by inputs all the same.
+  bool whole_rows = false;
 };
 
 // Splits [0, total) into `ranks` pieces, in order, that are multiples of the grain except at the tail; lower ranks get

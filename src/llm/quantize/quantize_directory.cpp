@@ -157,7 +157,7 @@ class DirectoryQuantizer {
         options_(options),
         bits_(bits_of(options.type, out)),
         config_(load_model_config(in)),
-        files_(in, FileAccess::Map, config_, result_.notes),
+        files_(in, FileAccess::Map, config_, false, result_.notes),
         folder_(out) {}
 
   QuantizeResult run() {

@@ -103,7 +103,7 @@ class ModelQuantizer {
         wanted_(type_to_write(options.type.empty() ? "q8_0" : options.type)),
         held_(is_gguf(in) ? open_gguf(in) : nullptr),
         config_(load_model_config(in)),
-        files_(in, FileAccess::Map, config_, result_.notes) {}
+        files_(in, FileAccess::Map, config_, false, result_.notes) {}
 
   QuantizeResult run() {
     refuse_input_as_output();

@@ -81,7 +81,7 @@ class HostCommunicator {
   // recv: size() * amount. send may be this rank's slice of recv.
   virtual void all_gather(void* recv, const void* send, Amount amount) = 0;
   // data: `rows` rows of begins[size()] bytes. Member m has bytes [begins[m], begins[m + 1]) of each row; afterwards all
-  // members have all of them. Every member passes the same `begins`, which ascend from 0.
+  // members have all of them. Every member passes the same `begins`, which rise from 0.
   virtual void gather_columns(void* data, int64_t rows, const size_t* begins);
   // recv is used on root only, and may be null elsewhere; likewise send for scatter.
   virtual void gather(void* recv, const void* send, Amount amount, int root) = 0;

@@ -528,16 +528,17 @@ TEST(ProcessGroup, GathersColumns) {
     expect_none(run_group(3, settings, [&](ProcessGroup& group) {
       const auto r = static_cast<size_t>(group.rank());
       std::vector<int16_t> own_memory(kRows * 7, -1);
-      for (const Tensor& t : {group.shared_tensor({kRows, 7}, DType::I16, here()),
-                              Tensor::from_blob(own_memory.data(), {kRows, 7}, DType::I16, nullptr, here())}) {
+      for (const Tensor& t :
+           {group.shared_tensor({kRows, 7}, DType::I16, here()), Tensor::empty({kRows, 7}, DType::I16, here()),
+            Tensor::from_blob(own_memory.data(), {kRows, 7}, DType::I16, nullptr)}) {
         for (int round = 0; round < 20; ++round) {
-          std::vector<int16_t> expected(kRows * 7);
+          std::vector<int16_t> expected(kRows * 7), own(kRows * 7, -1);
           for (int64_t i = 0; i < kRows * 7; ++i) {
-            const int64_t column = i % 7;
-            const bool mine = column >= begins[r] && column < begins[r + 1];
-            expected[static_cast<size_t>(i)] = static_cast<int16_t>(i * 1000 - 9000 + round);
-            t.data_as<int16_t>()[i] = mine ? expected[static_cast<size_t>(i)] : int16_t{-1};
+            const auto at = static_cast<size_t>(i);
+            expected[at] = static_cast<int16_t>(i * 1000 - 9000 + round);
+            if (i % 7 >= begins[r] && i % 7 < begins[r + 1]) own[at] = expected[at];
           }
+          t.copy_from(Tensor::from_host(own.data(), t.shape(), DType::I16));
           group.inference_gather_columns(t, begins);
           EXPECT_EQ(t.to_vector<int16_t>(), expected);
         }

@@ -141,7 +141,9 @@ TEST(QuantizedRanks, PartsOfBlocksAreDecoded) {
     run_ranks(3, body, Between::Messages);
     run_ranks(3, [&](const Group& group) {
       const auto model = load(source.first, group, source.second);
-      EXPECT_EQ(decoded_matrices(*model), 0);
+      if (anyaccel::testing::gathers(Between::SharedMemory)) {
+        EXPECT_EQ(decoded_matrices(*model), 0);
+      }
       expect_near(logits_of(model, CacheType::Model), expected, 2e-3f, "whole rows");
     });
   }

@@ -26,6 +26,12 @@ namespace anyaccel::testing {
 // What connects the ranks: shared memory, as on one host, or messages, so that the ranks have no common memory.
 enum class Between { SharedMemory, Messages };
 
+// Returns whether the ranks of a model split all products by their outputs, and gather.
+inline bool gathers(Between between) {
+  const Accelerator& accelerator = *get_accelerator();
+  return between == Between::SharedMemory && (accelerator.device_properties(0).caps & AA_CAP_IS_HOST) != 0;
+}
+
 // Runs body(group) on `ranks` threads and rethrows what the first of them threw; those that only lost a peer come last.
 inline void run_ranks(int ranks, const std::function<void(const std::shared_ptr<comm::ProcessGroup>&)>& body,
                       Between between = Between::SharedMemory) {

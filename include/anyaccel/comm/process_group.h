@@ -132,7 +132,7 @@ class ProcessGroup {
   // host calls or page-locked memory. With tensors of shared_tensor() nothing is copied.
   virtual void inference_all_reduce(const Tensor& tensor) = 0;
   // Gathers columns: member m has elements [begins[m], begins[m + 1]) of the tensor's last dimension, and afterwards every
-  // member has all of them. begins: size() + 1 numbers that ascend from 0 to that dimension, the same on every member.
+  // member has all of them. begins: size() + 1 numbers that rise from 0 to that dimension, the same on every member.
   // Otherwise as inference_all_reduce.
   virtual void inference_gather_columns(const Tensor& tensor, std::span<const int64_t> begins) = 0;
   // Allocates a tensor in memory that all members can access, for operations without copies on host-coherent

@@ -180,7 +180,7 @@ class CommunicatorGroup final : public ProcessGroup {
     if (begins.size() != static_cast<size_t>(size()) + 1 || begins.front() != 0 || begins.back() != width ||
         !std::ranges::is_sorted(begins)) {
       throw InvalidArgument("inference_gather_columns: expected " + std::to_string(size() + 1) +
-                            " numbers that ascend from 0 to " + std::to_string(width) +
+                            " numbers that rise from 0 to " + std::to_string(width) +
                             ", the last dimension of the tensor " + tensor.shape().to_string());
     }
     std::vector<size_t> bytes(begins.begin(), begins.end());

@@ -14,9 +14,19 @@ namespace {
 
 constexpr size_t kept_latencies = 4096;
 
-constexpr std::array<const char*, comm_op_count> op_names = {
-    "all_reduce", "inference_all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "gather",
-    "scatter",    "all_to_all",           "send",   "recv",      "barrier"};
+constexpr std::array<const char*, comm_op_count> op_names = {"all_reduce",
+                                                             "inference_all_reduce",
+                                                             "inference_gather_columns",
+                                                             "reduce",
+                                                             "broadcast",
+                                                             "all_gather",
+                                                             "reduce_scatter",
+                                                             "gather",
+                                                             "scatter",
+                                                             "all_to_all",
+                                                             "send",
+                                                             "recv",
+                                                             "barrier"};
 
 // Returns "2.0 KiB".
 std::string size_text(size_t bytes) {
@@ -49,6 +59,7 @@ double bus_factor(CommOp op, int size) noexcept {
   switch (op) {
     case CommOp::AllReduce:
     case CommOp::InferenceAllReduce: return 2 * (n - 1) / n;
+    case CommOp::InferenceGatherColumns:
     case CommOp::AllGather:
     case CommOp::ReduceScatter:
     case CommOp::Gather:

@@ -24,6 +24,7 @@ namespace anyaccel::comm {
 enum class CommOp : uint8_t {
   AllReduce,
   InferenceAllReduce,
+  InferenceGatherColumns,
   Reduce,
   Broadcast,
   AllGather,
@@ -35,7 +36,7 @@ enum class CommOp : uint8_t {
   Recv,
   Barrier,
 };
-constexpr size_t comm_op_count = 12;
+constexpr size_t comm_op_count = 13;
 const char* comm_op_name(CommOp op) noexcept;
 // Bus bandwidth over algorithm bandwidth for n ranks; 0 for a barrier, which moves nothing.
 double bus_factor(CommOp op, int size) noexcept;

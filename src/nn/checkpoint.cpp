@@ -88,7 +88,8 @@ std::string text_of(double value) {
   return text;
 }
 
-// The name under which a folder is written: with as much of its own as leaves room for the ending. A name that the system
+// The name under which a folder is written: with as much of its own as leaves room for the ending, so that two folders whose
+// names share that much must not be written at once. A name that the system
 // does not allow stays too long, so that nothing is written for it.
 fs::path part_of(const fs::path& folder) {
   static constexpr std::string_view kEnd = ".part";

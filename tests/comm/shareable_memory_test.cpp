@@ -7,9 +7,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "anyaccel/accelerator.h"
@@ -92,6 +95,18 @@ void reduce_everywhere(const Membership& membership, bool first_rank_copies) {
           group.all_reduce(data, count, dtype, ReduceOp::Sum);
           ASSERT_EQ(std::vector<char>(data, data + size), expected) << count << ", offset " << offset;
           ASSERT_EQ(data[size], 77) << count;
+        }
+        if (!first_rank_copies && membership.size == 2 && size >= 4096) {
+          // Gathered from where it is: the other member has the rest of each row.
+          const std::array<size_t, 3> begins = {0, size / 4, size};
+          std::vector<char> whole(size);
+          std::iota(whole.begin(), whole.end(), '\1');
+          std::fill(data, data + size, '\0');
+          std::copy(whole.begin() + static_cast<ptrdiff_t>(begins[static_cast<size_t>(rank)]),
+                    whole.begin() + static_cast<ptrdiff_t>(begins[static_cast<size_t>(rank) + 1]),
+                    data + begins[static_cast<size_t>(rank)]);
+          group.gather_columns(data, 1, begins.data());
+          ASSERT_EQ(std::vector<char>(data, data + size), whole) << count;
         }
         // Growth: in place nothing goes through the slots, at any size; else everything that is not short does.
         if (!first_rank_copies) {

@@ -30,6 +30,7 @@ namespace anyaccel::llm {
 namespace {
 
 using anyaccel::testing::BackendGuard;
+using anyaccel::testing::Between;
 using anyaccel::testing::decode;
 using anyaccel::testing::run_ranks;
 using anyaccel::testing::TemporaryDirectory;
@@ -81,14 +82,14 @@ TEST_P(Families, HalfPrecisionComesClose) {
 TEST_P(Families, TwoRanksGiveTheTokensOfOne) {
   if (!get_accelerator()->is_host_coherent()) GTEST_SKIP() << "ranks as threads need the host's memory";
   const FamilyCase reference(GetParam());
-  for (const int ranks : {2, 3}) {
-    const auto run = [&] {
-      run_ranks(ranks, [&](const std::shared_ptr<comm::ProcessGroup>& group) {
-        Session session(reference.load(DType::F32, group), {.sequences = 1, .context = 64});
-        const std::vector<std::vector<int32_t>> prompts = {reference.prompt};
-        EXPECT_EQ(decode(session, prompts, reference.greedy.size())[0], reference.greedy) << ranks;
-      });
+  for (const auto& [ranks, between] :
+       {std::pair{2, Between::Messages}, {3, Between::Messages}, {3, Between::SharedMemory}}) {
+    const auto body = [&, ranks = ranks](const std::shared_ptr<comm::ProcessGroup>& group) {
+      Session session(reference.load(DType::F32, group), {.sequences = 1, .context = 64});
+      const std::vector<std::vector<int32_t>> prompts = {reference.prompt};
+      EXPECT_EQ(decode(session, prompts, reference.greedy.size())[0], reference.greedy) << ranks;
     };
+    const auto run = [&, ranks = ranks, between = between] { run_ranks(ranks, body, between); };
     if (norms_all_heads(reference)) {
       EXPECT_THROW(run(), InvalidArgument);
     } else {
@@ -369,7 +370,7 @@ TEST(FamilyExperts, InMxfp4StayInMxfp4) {
     const std::vector<float> found = found_logits(reference, model);
     for (size_t i = 0; i < expected.size(); ++i) ASSERT_NEAR(found[i], expected[i], 1e-4 * largest) << i;
   }
-  run_ranks(2, [&](const std::shared_ptr<comm::ProcessGroup>& group) {
+  const auto body = [&](const std::shared_ptr<comm::ProcessGroup>& group) {
     LoadOptions of_rank = options;
     of_rank.group = group;
     const auto model = Model::load(reference.directory.path(), of_rank);
@@ -377,7 +378,8 @@ TEST(FamilyExperts, InMxfp4StayInMxfp4) {
     Session session(model, {.sequences = 1, .context = 64});
     const std::vector<std::vector<int32_t>> prompts = {reference.prompt};
     EXPECT_EQ(decode(session, prompts, reference.greedy.size())[0], reference.greedy);
-  });
+  };
+  for (const Between between : {Between::SharedMemory, Between::Messages}) run_ranks(2, body, between);
 }
 
 TEST(FamilyExperts, InMxfp4OfAnotherShapeAreRefused) {

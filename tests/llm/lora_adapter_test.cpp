@@ -67,10 +67,12 @@ TEST_P(Adapters, LogitsAreThoseOfPeft) {
   const auto model = Model::load(model_of(expected), with_adapter(adapter_data / GetParam()));
   EXPECT_LT(largest_difference(logits_of(model, expected), expected), 1e-4f);
   for (const int ranks : {2, 3}) {
-    anyaccel::testing::run_ranks(ranks, [&](const std::shared_ptr<comm::ProcessGroup>& group) {
+    const auto body = [&](const std::shared_ptr<comm::ProcessGroup>& group) {
       const auto shard = Model::load(model_of(expected), with_adapter(adapter_data / GetParam(), group));
       EXPECT_LT(largest_difference(logits_of(shard, expected), expected), 1e-4f) << ranks << " ranks";
-    });
+    };
+    anyaccel::testing::run_ranks(ranks, body);
+    anyaccel::testing::run_ranks(ranks, body, anyaccel::testing::Between::Messages);
   }
   // Rounded to the dtype after the sum.
   LoadOptions rounded = with_adapter(adapter_data / GetParam());

@@ -117,7 +117,7 @@ TEST(NamedAdapters, RowsOfABatchHaveTheLogitsOfPeft) {
 TEST(NamedAdapters, RanksHoldTheirParts) {
   if (!get_accelerator()->is_host_coherent()) GTEST_SKIP() << "ranks as threads need host memory";
   for (const int ranks : {2, 3}) {
-    anyaccel::testing::run_ranks(ranks, [&](const std::shared_ptr<comm::ProcessGroup>& group) {
+    const auto body = [&](const std::shared_ptr<comm::ProcessGroup>& group) {
       LoadOptions options;
       options.group = group;
       const auto model = load_with("models/llama_gqa", both, options);
@@ -128,7 +128,9 @@ TEST(NamedAdapters, RanksHoldTheirParts) {
         const auto other = load_with(expected_of_adapters(name).at("model").get<std::string>(), {name}, options);
         EXPECT_LT(difference(logits_of_rows(other, prompt_of(name), {0})[0], wanted_logits(name)), 1e-4f) << name;
       }
-    });
+    };
+    anyaccel::testing::run_ranks(ranks, body);
+    anyaccel::testing::run_ranks(ranks, body, anyaccel::testing::Between::Messages);
   }
 }
 

@@ -68,7 +68,8 @@ inline void run_ranks(int ranks, const std::function<void(const std::shared_ptr<
       } catch (const CommunicationError&) {
         const std::lock_guard lock(mutex);
         lost_peers.push_back(std::current_exception());
-      } catch (...) {
+      } catch (const std::exception& error) {
+        comm::ThreadCommunicator(board, rank).abort(error.what());
         const std::lock_guard lock(mutex);
         errors.push_back(std::current_exception());
       }

@@ -5,7 +5,7 @@
 //   world->all_reduce(tensor);  // in place, on every rank
 //
 // Every member of a group calls the same operations in the same order with the same numbers of elements, dtypes,
-// reductions and roots; a difference is a CommunicationError on every rank, at the latest of its next operation
+// reductions and roots; a difference is a CommunicationError on every rank, at the latest in its next operation
 // (an accelerator's own library, for tensors on a device, compares nothing). Results are bit-identical on all ranks, and
 // do not depend on timing. Tensors are contiguous (else InvalidArgument) and on the host, on the accelerator of the
 // process, or empty (numel 0).
@@ -132,8 +132,9 @@ class ProcessGroup {
   // host calls or page-locked memory. With tensors of shared_tensor() nothing is copied.
   virtual void inference_all_reduce(const Tensor& tensor) = 0;
   // Gathers columns: member m has elements [begins[m], begins[m + 1]) of the tensor's last dimension, and afterwards every
-  // member has all of them. begins: size() + 1 numbers that rise from 0 to that dimension, the same on every member.
-  // Otherwise as inference_all_reduce.
+  // member has all of them. begins: size() + 1 numbers that rise from 0 to that dimension, the same on every member, which
+  // only members that share memory compare. Made for those: others sum bytes, and a device's tensor goes through the host,
+  // so that a capture needs its driver's host calls and page-locked memory.
   virtual void inference_gather_columns(const Tensor& tensor, std::span<const int64_t> begins) = 0;
   // Allocates a tensor in memory that all members can access, for operations without copies on host-coherent
   // accelerators of one host; elsewhere an ordinary tensor of the device. Every member calls it with the same shape and

@@ -114,8 +114,8 @@ struct ModelShard {
 // Letters as in abi/ops.h: H hidden size, Hq query heads, Hk key/value heads, D head size, I intermediate size.
 // Matrices are [outputs, inputs] in the model's dtype; norms and biases are fp32. An empty handle: the architecture
 // does not have the tensor. In a sharded model Hq, Hk, I and V are the sizes of this rank's shard, tensors without
-// elements are empty handles, and the biases of o and down are on rank 0 only, unless
-// these are split by rows (ModelShard::hidden).
+// elements are empty handles, and the biases of o and down are on rank 0 only. If ModelShard::hidden is not empty, o and
+// down, and their biases, have those of the H rows instead, and Hq and I of their columns are those of the whole model.
 //
 // A matrix whose format is not 0 is quantized: U8 [outputs, bytes of a row], see aa_block_format of abi/ops.h.
 struct MatrixFormats {

@@ -9,7 +9,7 @@
 // beta1^step) instead, so that its norms, and with them the trust coefficients, are of updates without the correction.
 // Without bias_correction both compute the same.
 //
-// The update is made of the new states as they are stored, since a second pass over memory finds it. In float16 a v below
+// The update is made of the new states as they are stored, because a second pass reads them again. In float16 a v below
 // 2^-25 is stored as 0, and the update is then m / eps: keep the states of float16 parameters in float32.
 #pragma once
 

@@ -57,12 +57,12 @@ class DeviceCommunicator {
   // recv: `count` elements; send: size() * count. recv may be this rank's place in send.
   void reduce_scatter(void* recv, const void* send, int64_t count, DType dtype, ReduceOp op);
   void broadcast(void* data, Amount amount, int root);
-  // recv: size() * bytes. send may be this rank's place in recv.
+  // recv: size() * amount. send may be this rank's place in recv.
   void all_gather(void* recv, const void* send, Amount amount);
   // recv is used on root only, and may be null elsewhere; likewise send for scatter. root's own slice may be in place.
   void gather(void* recv, const void* send, Amount amount, int root);
   void scatter(void* recv, const void* send, Amount amount, int root);
-  // bytes: of each pair.
+  // amount: of each pair.
   void all_to_all(void* recv, const void* send, Amount amount);
   // Sends to and receives from another member. Messages of a pair arrive in order; there are no tags.
   void send(const void* data, Amount amount, int peer);

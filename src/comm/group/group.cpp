@@ -186,7 +186,7 @@ class CommunicatorGroup final : public ProcessGroup {
     std::vector<size_t> bytes(begins.begin(), begins.end());
     for (size_t& begin : bytes) begin *= dtype_size(tensor.dtype());
     const int64_t rows = width > 0 ? tensor.numel() / width : 0;
-    run({CommOp::AllGather, tensor.nbytes()}, {.output = &tensor, .reads_output = true}, false, false,
+    run({CommOp::InferenceGatherColumns, tensor.nbytes()}, {.output = &tensor, .reads_output = true}, false, false,
         [rows, bytes = std::move(bytes)]<class C>(C& c, void* data, const void*) {
           // Not of devices' libraries, which the argument before excludes.
           if constexpr (!std::is_same_v<C, DeviceCommunicator>) c.gather_columns(data, rows, bytes.data());

@@ -83,27 +83,32 @@ void SharedMemoryCommunicator::all_gather(void* recv, const void* send, Amount a
       });
 }
 
-bool SharedMemoryCommunicator::open_with_places(const Operation& operation, const void* data, size_t bytes) {
-  const BlockPlace own = places_[static_cast<size_t>(rank_)] = place_of(data, bytes);
-  group_.open(operation, &own, sizeof(own));
-  group_.await_open();
-  bool mapped = own.block != 0;
-  for (int r = 0; r < size_; ++r) {
-    if (r == rank_) continue;
-    BlockPlace& theirs = places_[static_cast<size_t>(r)];
-    std::memcpy(&theirs, group_.payload(r), sizeof(theirs));
-    mapped = mapped && theirs.goes_with(own);
-  }
-  return mapped;
-}
-
 void SharedMemoryCommunicator::gather_columns(void* data, int64_t rows, const size_t* begins) {
   if (size_ == 1) return;
   const size_t row_bytes = begins[size_];
   const size_t bytes = static_cast<size_t>(rows) * row_bytes;
-  if (!open_with_places({.kind = Kind::GatherColumns, .count = checked_bytes(bytes, 1)}, data, bytes)) {
-    return HostCommunicator::gather_columns(data, rows, begins);
+  struct Opening {
+    BlockPlace place;
+    uint64_t columns = 14695981039346656037u;  // FNV-1a of begins
+  } own;
+  own.place = places_[static_cast<size_t>(rank_)] = place_of(data, bytes);
+  for (int r = 0; r <= size_; ++r) own.columns = (own.columns ^ begins[r]) * 1099511628211u;
+  group_.open({.kind = Kind::GatherColumns, .count = checked_bytes(bytes, 1)}, &own, sizeof(own));
+  group_.await_open();
+  bool all_mapped = own.place.block != 0;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    Opening theirs;
+    std::memcpy(&theirs, group_.payload(r), sizeof(theirs));
+    if (theirs.columns != own.columns) {
+      group_.fail("gather_columns: " + group_.name_of(std::min(r, rank_)) + " and " +
+                      group_.name_of(std::max(r, rank_)) + " divide rows into different columns",
+                  AA_INVALID_ARGUMENT);
+    }
+    places_[static_cast<size_t>(r)] = theirs.place;
+    all_mapped = all_mapped && theirs.place.goes_with(own.place);
   }
+  if (!all_mapped) return HostCommunicator::gather_columns(data, rows, begins);
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;
     const size_t begin = begins[r], width = begins[r + 1] - begin;

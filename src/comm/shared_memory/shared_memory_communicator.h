@@ -59,9 +59,6 @@ class SharedMemoryCommunicator final : public HostCommunicator {
   };
 
   BlockPlace place_of(const void* data, size_t bytes) const noexcept;
-  // Finds this member's place, opens the operation with it, and receives those of the others in `places_`. Returns whether
-  // all members have their memory where the others have mapped it.
-  bool open_with_places(const Operation& operation, const void* data, size_t bytes);
   // Returns where the memory that a member has at `place` is mapped here.
   char* mapped(int member, const BlockPlace& place) const noexcept;
   // Combines the members' memory where it is. `places_` has its places.

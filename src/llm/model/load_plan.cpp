@@ -239,8 +239,8 @@ bool LoadPlan::uses_columns_in_place(const TensorSlot& slot) const {
   const Accelerator& accelerator = model_.accelerator();
   const TensorView& view = files_.at(slot);
   // Products of the CPU read rows with gaps between them at 0.82 to 0.86 of the speed of others (halves of rows on a Zen 5),
-  // but copies would take memory. Only experts have such columns here, because ranks that share memory, which are those of
-  // one host, split other matrices by rows.
+  // but copies would take memory. Experts have such columns, and models with fewer rows than ranks: ranks that share
+  // memory, which are those of one host, split other matrices by rows.
   if (!model_.group() || model_.group()->backend() != "shm") return false;
   if ((accelerator.device_properties(model_.device().index).caps & AA_CAP_IS_HOST) == 0) return false;
   return slot.kind == TensorKind::Matrix && slot.split_dim == 1 && !slot.is_gathered() && view.data != nullptr &&

@@ -249,7 +249,8 @@ std::unique_ptr<Tokenizer> load_json(const TokenizerFiles& files) {
   }
   add_tokens(settings, declared, settings.extra.value_or(settings.additional), list);
   if (settings.mends_mistral && parts.pre_tokenizer && list.size() >= least_mistral_size) {
-    parts.pre_tokenizer = with_mistral_pattern(document);
+    parts.pre_tokenizer =
+        generic ? with_mistral_pattern(document) : with_mistral_pattern(class_steps(settings.kind, settings));
   }
   check_ids(settings.declared, list, in_file, files.tokenizer_json->path);
 

@@ -245,7 +245,7 @@ bool may_have_wrong_pattern(const TokenizerFiles& files, const std::string& mode
   if (!files.config || std::ranges::count(types, model_type) == 0) return false;
   const JsonDocument model = parse_object(*files.config);
   const auto version = model.root().find("transformers_version");
-  return !version || std::atoi(version->string().c_str()) < 5;
+  return !version || !version->is_string() || std::atoi(version->string().c_str()) < 5;
 }
 
 TokenizerClass class_called(const std::string& name, std::vector<std::string>& notes) {

@@ -53,7 +53,8 @@ class BuildCache {
 };
 
 // Compiles a plan's sources to the shared library `output`, using the existing folder `work` for intermediate files.
-// Returns the headers that the compiler read, the linked_files(), and the compiler's own file. Throws BuildError or UnavailableError.
+// Returns the headers that the compiler read, the linked_files(), and the compiler's own file. Throws BuildError or
+// UnavailableError.
 std::vector<std::string> compile_library(const BuildPlan& plan, const std::filesystem::path& work,
                                          const std::filesystem::path& output);
 

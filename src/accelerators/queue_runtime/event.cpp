@@ -61,8 +61,11 @@ bool StreamCore::complete() {
 
 void StreamCore::wait() {
   device_->usable();
-  // On a stream that has failed too: the caller may free what its work still uses.
-  const Answer answer = device_->ask([&] { return device_->vendor().stream_synchronize(handle_); });
+  const auto synchronize = [&] { return device_->ask([&] { return device_->vendor().stream_synchronize(handle_); }); };
+  // On a stream that has failed too, and once more after a wait that failed: the caller frees what its work still uses, such
+  // as the host's memory of a copy.
+  const Answer answer = synchronize();
+  if (answer.result != 0) synchronize();
   fault_->raise_if_set();
   keep(answer, *device_, *fault_);
 }

@@ -179,7 +179,7 @@ TEST_P(HierarchicalFailures, HostsThatDisagreeGetNoResult) {
       SCOPED_TRACE(text);
       store_ = make_local_store();
       std::vector<std::string> words(hosts().size());
-      on_ranks(size(), [&](int rank) {
+      on_ranks(size(), [&, &call = call](int rank) {
         const auto c = join(rank, hosts());
         float data[4] = {};
         try {

@@ -103,7 +103,7 @@ std::vector<std::string> header_folders(const BuildPlan& plan, const std::vector
     if (folder.empty()) folder = ".";
   }
   std::ranges::sort(folders);
-  folders.erase(std::ranges::unique(folders).begin(), folders.end());
+  folders.erase(std::unique(folders.begin(), folders.end()), folders.end());
   return folders;
 }
 

@@ -117,8 +117,15 @@ void save_checkpoint(const fs::path& folder, Parameters& parameters, Optimizer& 
   }
   // With a slash at its end the name of the folder would be that of a file in it.
   const fs::path place = folder.has_filename() ? folder : folder.parent_path();
-  const fs::path part = part_of(place);
   std::error_code error;
+  // What is replaced is deleted.
+  if (fs::exists(place, error) && !fs::exists(place / kTrainingFile, error) &&
+      !(fs::is_directory(place, error) && fs::is_empty(place, error))) {
+    fail(folder,
+         "it exists and is no checkpoint, which would be replaced; expected a checkpoint, an empty folder, or a new "
+         "name");
+  }
+  const fs::path part = part_of(place);
   fs::remove_all(part, error);
   if (!fs::create_directory(part, error)) fail(folder, error ? error.message() : part.string() + " exists");
   try {

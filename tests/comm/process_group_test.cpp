@@ -553,6 +553,21 @@ TEST(ProcessGroup, GathersColumns) {
   }
 }
 
+TEST(ProcessGroup, MembersThatGatherOtherColumnsEndTheGroup) {
+  Settings settings;
+  settings.carrier = Carrier::SharedMemory;
+  for (const std::string& error : run_group(2, settings, [](ProcessGroup& group) {
+         const Tensor t = Tensor::zeros({2, 8}, DType::F32, here());
+         const std::vector<int64_t> begins = {0, group.rank() == 0 ? 4 : 3, 8};
+         group.inference_gather_columns(t, begins);
+         group.check();
+         get_accelerator()->synchronize();
+         group.check();
+       })) {
+    EXPECT_HAS(error, "divide rows into different columns");
+  }
+}
+
 TEST(ProcessGroup, TheLogCountsEveryOperation) {
   const auto log = std::make_shared<CommsLog>();
   Settings settings;

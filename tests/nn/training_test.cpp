@@ -215,6 +215,26 @@ TEST(NnCheckpoint, TheNameOfAFolderMayEndInASlash) {
   EXPECT_EQ(load_checkpoint(folder, run.parameters, *run.optimizer).steps_done, 1);
 }
 
+TEST(NnCheckpoint, OnlyCheckpointsAreReplaced) {
+  const TestDirectory directory;
+  RunOptions options;
+  options.trainer = quick_trainer();
+  TestRun run(options);
+  run.step();
+  const auto save = [&](const fs::path& to) { save_checkpoint(to, run.parameters, *run.optimizer, state_of(run), {}); };
+  const fs::path folder = directory.path() / "letters", letter = folder / "letter.txt";
+  fs::create_directory(folder);
+  save(folder);  // empty
+  save(folder);  // a checkpoint
+  fs::remove_all(folder);
+  fs::create_directory(folder);
+  std::ofstream(letter) << "kept";
+  for (const fs::path& to : {folder, letter}) EXPECT_THROW(save(to), Error) << to;
+  std::string text;
+  std::ifstream(letter) >> text;
+  EXPECT_EQ(text, "kept");
+}
+
 TEST(NnCheckpoint, AFoldersNameMayBeAsLongAsTheSystemAllows) {
   const TestDirectory directory;
   RunOptions options;

@@ -102,7 +102,8 @@ void SharedMemoryCommunicator::gather_columns(void* data, int64_t rows, const si
     std::memcpy(&theirs, group_.payload(r), sizeof(theirs));
     if (theirs.columns != own.columns) {
       group_.fail("gather_columns: " + group_.name_of(std::min(r, rank_)) + " and " +
-                      group_.name_of(std::max(r, rank_)) + " divide rows into different columns",
+                      group_.name_of(std::max(r, rank_)) +
+                      " divide rows into different columns; expected the same borders on every rank",
                   AA_INVALID_ARGUMENT);
     }
     places_[static_cast<size_t>(r)] = theirs.place;

@@ -107,6 +107,16 @@ TEST_F(CopyingDriver, HostCallsComeAfterTheWorkBeforeThem) {
   EXPECT_EQ(calls, 1);
 }
 
+TEST_F(CopyingDriver, WhatAHostCallThrowsIsLogged) {
+  const Stream stream = accelerator().Stream();
+  testing::internal::CaptureStderr();
+  EXPECT_NO_THROW(stream.host_call([] { throw std::runtime_error("some reason"); }));
+  EXPECT_NO_THROW(stream.host_call([] { throw 42; }));
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("some reason"), std::string::npos) << log;
+  EXPECT_NE(log.find("not a std::exception"), std::string::npos) << log;
+}
+
 TEST_F(CopyingDriver, PinnedMemoryIsOrdinaryMemory) {
   const Tensor source = Tensor::from_host(std::vector<float>{1, 2, 3, 4}.data(), {2, 2}, DType::F32);
   testing::internal::CaptureStderr();

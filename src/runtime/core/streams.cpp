@@ -148,6 +148,8 @@ void call_logging_errors(const std::function<void()>& function) {
     function();
   } catch (const std::exception& error) {
     log_error(std::string("a function given to Stream::host_call threw: ") + error.what());
+  } catch (...) {
+    log_error("a function given to Stream::host_call threw an exception that is not a std::exception");
   }
 }
 

@@ -437,6 +437,47 @@ TEST(CachingAllocator, InAPoolABlockOfSeveralStreamsIsNotReused) {
   EXPECT_EQ(f.allocator->figures().reserved, 0);
 }
 
+// A service that captures a graph for each request must not hold more memory with each of them.
+TEST(CachingAllocator, APoolTakesTheSegmentsThatEarlierPoolsHaveLeft) {
+  Fixture f;
+  for (int request = 0; request < 10; ++request) {
+    const uint64_t pool = f.allocator->begin_pool();
+    Allocation small = f.allocator->allocate(100, stream(1), pool);
+    Allocation other = f.allocator->allocate(2000, stream(1), pool);
+    Allocation large = f.allocator->allocate(30 * kMiB, stream(1), pool);
+    Allocation common = f.allocator->allocate(100, stream(1));
+    EXPECT_TRUE(f.memory.contains(small.pointer, 100) && f.memory.contains(large.pointer, 30 * kMiB));
+    for (const Allocation& a : {small, other, large, common}) f.free(a);
+    f.allocator->release_pool(pool);
+    EXPECT_EQ(f.allocator->figures().reserved, static_cast<int64_t>(34 * kMiB)) << request;
+  }
+  f.allocator->empty_cache();
+  EXPECT_EQ(f.allocator->figures().reserved, 0);
+  EXPECT_EQ(f.memory.held(), 0u);
+}
+
+TEST(CachingAllocator, APoolTakesNothingThatMayBeInUse) {
+  Fixture f;
+  uint64_t pool = f.allocator->begin_pool();
+  Allocation a = f.allocator->allocate(30 * kMiB, stream(1), pool);
+  Allocation live = f.allocator->allocate(100, stream(1), pool);
+  void* const pointer = a.pointer;
+  f.free(a);
+  f.fences.set_busy(stream(1), true);
+  f.allocator->release_pool(pool);
+  pool = f.allocator->begin_pool();
+  Allocation b = f.allocator->allocate(30 * kMiB, stream(2), pool);
+  EXPECT_NE(b.pointer, pointer) << "work of the stream may still use it";
+  Allocation c = f.allocator->allocate(100, stream(2), pool);
+  f.allocator->forget_stream(stream(1));
+  Allocation d = f.allocator->allocate(30 * kMiB, stream(2), pool);
+  EXPECT_EQ(d.pointer, pointer) << "the stream is gone, and with it its work";
+  for (const Allocation& left : {live, b, c, d}) f.free(left);
+  f.allocator->release_pool(pool);
+  f.allocator->empty_cache();
+  EXPECT_EQ(f.memory.held(), 0u);
+}
+
 TEST(CachingAllocator, WhatAStreamLeavesBecomesCommon) {
   Fixture f;
   f.fences.set_busy(stream(1), true);

@@ -189,6 +189,7 @@ struct CachingAllocator::Impl {
   // -- caching_allocator_slow.cpp; `slow` is held, `lock` is not --
   Block* allocate_slow(size_t bytes, const void* stream, uint64_t pool);
   Block* take(Bin& bin, size_t bytes, bool small, size_classes::Rounded rounded);
+  Block* adopt(Bin& bin, size_t most, bool small, size_classes::Rounded rounded);
   void* grow(size_t& bytes, size_t least);
   size_t with_slack(size_t bytes, bool small, uint64_t pool);
   void* call_source(size_t bytes);
@@ -202,6 +203,8 @@ struct CachingAllocator::Impl {
   void drop_leaving(Bin& bin) noexcept;                       // `lock` is held
   void record_fences(PendingFree& entry) noexcept;
   void move_bin(Bin& from, Bin& to) noexcept;
+  void leave_idle_segments(Bin& bin) noexcept;
+  bool is_idle(const void* stream) noexcept;
   void release_pool(uint64_t pool) noexcept;
   void forget_stream(const void* stream) noexcept;
   void free_with_users(Block* block) noexcept;          // takes `slow` itself

@@ -155,6 +155,34 @@ CachingAllocator::Block* CachingAllocator::Impl::take(Bin& bin, size_t bytes, bo
   return block;
 }
 
+// Moves a whole free segment of at most `most` bytes, whose work is complete, from the common pool to a graph's. Without
+// that, every capture would need new segments although those of earlier graphs lie idle. Returns its block, in no list;
+// null if there is none.
+CachingAllocator::Block* CachingAllocator::Impl::adopt(Bin& bin, size_t most, bool small, Rounded rounded) {
+  std::lock_guard guard(lock);
+  const auto found = bins.find(BinKey{nobody(), 0});
+  if (found == bins.end()) return nullptr;
+  Bin& orphans = *found->second;
+  if (orphans.unmerged[small] != 0) merge(orphans, small);
+  reserve_block();  // for the split that follows
+  const size_t end = size_classes::domain_end(small);
+  for (size_t c = orphans.find(rounded.index, end); c < end; c = c + 1 < end ? orphans.find(c + 1, end) : end) {
+    for (Block** link = &orphans.heads[c]; *link; link = &(*link)->next) {
+      Block* block = *link;
+      if (block->split || block->capacity < rounded.bytes || block->capacity > most) continue;
+      Segment* segment = segments;
+      while (segment->first != block) segment = segment->next;
+      *link = block->next;
+      if (!orphans.heads[c]) orphans.occupied[c / 64] &= ~(uint64_t{1} << (c % 64));
+      segment->pool = bin.pool;
+      block->bin = &bin;
+      block->state = Block::State::Leaving;
+      return block;
+    }
+  }
+  return nullptr;
+}
+
 CachingAllocator::Block* CachingAllocator::Impl::allocate_slow(size_t bytes, const void* stream, uint64_t pool) {
   if (bytes > size_classes::kMaxRequest) throw_out_of_memory(bytes);
   const bool small = size_classes::is_small(bytes);
@@ -168,6 +196,18 @@ CachingAllocator::Block* CachingAllocator::Impl::allocate_slow(size_t bytes, con
   size_t segment_bytes = small                                   ? size_classes::kSmallSegment
                          : rounded.bytes < size_classes::kMaxMid ? size_classes::kMidSegment
                                                                  : rounded.bytes;
+  const auto give = [&](Block* block) {  // of a whole segment; `lock` is held
+    const size_t least_rest = small ? size_classes::kMinBlock : size_classes::kMaxSmall + 1;
+    if (block->capacity - rounded.bytes >= least_rest) split(block, rounded.bytes);
+    give_out(block, bytes);
+    return block;
+  };
+  if (pool != 0) {
+    if (Block* block = adopt(bin, 2 * segment_bytes, small, rounded)) {
+      std::lock_guard guard(lock);
+      return give(block);
+    }
+  }
   const size_t generous = with_slack(segment_bytes, small, pool);
   void* base = call_source(generous);
   if (base) {
@@ -192,10 +232,7 @@ CachingAllocator::Block* CachingAllocator::Impl::allocate_slow(size_t bytes, con
   }
   Block* block = add_segment(base, segment_bytes, bin, small);
   std::lock_guard guard(lock);
-  const size_t least_rest = small ? size_classes::kMinBlock : size_classes::kMaxSmall + 1;
-  if (block->capacity - rounded.bytes >= least_rest) split(block, rounded.bytes);
-  give_out(block, bytes);
-  return block;
+  return give(block);
 }
 
 // The bytes to ask the source for when a segment of `bytes` is needed. Where much memory is free but fragmented, a
@@ -344,6 +381,21 @@ bool CachingAllocator::Impl::drain(bool wait) {
 
 // ---- giving memory back --------------------------------------------------------------------------------------------
 
+// Whether all work of the stream is complete, without waiting; false where that cannot be asked (it captures, or failed).
+bool CachingAllocator::Impl::is_idle(const void* stream) noexcept {
+  if (stream == nobody()) return true;
+  void* fence = nullptr;
+  bool idle = false;
+  try {
+    fence = fences.record(stream);
+    idle = !fence || fences.done(fence);
+  } catch (...) {
+    idle = false;
+  }
+  if (fence) fences.destroy(fence);
+  return idle;
+}
+
 bool CachingAllocator::Impl::wait_for_stream(const void* stream) noexcept {
   void* fence = nullptr;
   try {
@@ -440,6 +492,47 @@ void CachingAllocator::Impl::move_bin(Bin& from, Bin& to) noexcept {
   bin_cache.fill(nullptr);
 }
 
+// Segments of a graph's pool that are free as a whole become available to all streams and pools. The stream of the bin is
+// idle.
+void CachingAllocator::Impl::leave_idle_segments(Bin& bin) noexcept {
+  Bin& orphans = find_or_make_bin(nobody(), 0);
+  std::lock_guard guard(lock);
+  const auto leaves = [&bin](const Segment* segment) {
+    if (segment->pool != bin.pool) return false;
+    for (const Block* b = segment->first; b; b = b->row->after) {
+      if (b->state != Block::State::Free || b->bin != &bin) return false;
+    }
+    return true;
+  };
+  Segment* leaving = nullptr;
+  for (Segment* segment = segments; segment;) {
+    Segment* next = segment->next;
+    if (leaves(segment)) {
+      for (Block* b = segment->first; b; b = b->row->after) b->state = Block::State::Leaving;
+      (segment->previous ? segment->previous->next : segments) = next;
+      if (next) next->previous = segment->previous;
+      segment->next = leaving;
+      leaving = segment;
+    }
+    segment = next;
+  }
+  if (!leaving) return;
+  drop_leaving(bin);
+  while (leaving) {
+    Segment* segment = leaving;
+    leaving = segment->next;
+    segment->pool = 0;
+    for (Block* b = segment->first; b; b = b->row->after) {
+      b->bin = &orphans;
+      push(b);
+    }
+    segment->previous = nullptr;
+    segment->next = segments;
+    if (segments) segments->previous = segment;
+    segments = segment;
+  }
+}
+
 void CachingAllocator::Impl::release_pool(uint64_t pool) noexcept {
   const auto found = pools.find(pool);
   if (found == pools.end() || --found->second > 0) return;
@@ -453,7 +546,10 @@ void CachingAllocator::Impl::release_pool(uint64_t pool) noexcept {
       ++it;
     }
   }
-  for (const auto& bin : ending) move_bin(*bin, find_or_make_bin(bin->stream, 0));
+  for (const auto& bin : ending) {
+    if (is_idle(bin->stream)) leave_idle_segments(*bin);
+    move_bin(*bin, find_or_make_bin(bin->stream, 0));
+  }
   {
     std::lock_guard guard(lock);
     for (PendingFree& entry : pending) entry.parked = entry.block->bin->pool != 0;

@@ -5,8 +5,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <mutex>
 #include <numeric>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,6 +23,7 @@
 #include "llm/decoding.h"
 #include "llm/model_fixtures.h"
 #include "llm/thread_ranks.h"
+#include "temporary_folder.h"
 #include "test_paths.h"
 
 namespace anyaccel::llm {
@@ -282,6 +287,47 @@ TEST(TensorParallelModel, RandomModelsAreSlicesOfTheWhole) {
       };
       run_ranks(4, body, between);
     }
+  }
+}
+
+// One path may hold another model on another host: the text would be that of neither.
+TEST(TensorParallelModel, RanksRefuseToMixModels) {
+  namespace fs = std::filesystem;
+  const test::TemporaryFolder folder;
+  const fs::path first = folder.path() / "first";
+  make_model(find_model_shape("tiny"), first.string());
+  // Loads `first` on rank 0 and `second` on rank 1; returns the error, which both must have.
+  const auto error_of = [&](const fs::path& second) {
+    std::string errors[2];
+    run_ranks(2, [&](const Group& group) {
+      const auto model = load(group->rank() == 0 ? first : second, group);
+      try {
+        Session session(model, {.sequences = 1, .context = 16});
+      } catch (const InvalidArgument& error) {
+        errors[group->rank()] = error.what();
+      }
+    });
+    EXPECT_EQ(errors[0], errors[1]);
+    return errors[0];
+  };
+  const auto changed = [&](const char* name, const std::function<void(const fs::path&)>& change) {
+    fs::copy(first, folder.path() / name);
+    change(folder.path() / name);
+    return folder.path() / name;
+  };
+  EXPECT_EQ(error_of(changed("copy", [](const fs::path& copy) { std::ofstream(copy / "README.md") << "text"; })), "");
+
+  const std::string expected = "model: the files of rank 1 on ";
+  const auto other_weights = [](const fs::path& copy) {
+    fs::remove_all(copy);
+    MakeModelOptions options;
+    options.seed = 1;
+    make_model(find_model_shape("tiny"), copy.string(), options);
+  };
+  EXPECT_EQ(error_of(changed("weights", other_weights)).find(expected), 0U);
+  for (const char* file : {"config.json", "tokenizer.json"}) {
+    const auto append = [&](const fs::path& copy) { std::ofstream(copy / file, std::ios::app) << "\n"; };
+    EXPECT_EQ(error_of(changed(file, append)).find(expected), 0U) << file;
   }
 }
 

@@ -222,6 +222,9 @@ class Model {
   const std::vector<ModelShard>& shards() const noexcept { return shards_; }
   // Returns the group of ranks that the model is sharded over; null if this process holds all of it.
   const std::shared_ptr<comm::ProcessGroup>& group() const noexcept { return group_; }
+  // Returns a hash of the files (llm/model/model_identity.h), which is equal on ranks that loaded the same; "" without a
+  // group, and for random weights.
+  const std::string& identity() const noexcept { return identity_; }
   const ModelWeights& weights() const noexcept { return weights_; }
   Accelerator& accelerator() const noexcept { return *device_.accelerator; }
   Device device() const noexcept { return device_; }
@@ -264,6 +267,7 @@ class Model {
   std::vector<ModelShard> shards_;
   size_t rank_ = 0;
   std::shared_ptr<comm::ProcessGroup> group_;
+  std::string identity_;
   ModelWeights weights_;
   Device device_;
   DType dtype_ = DType::None;

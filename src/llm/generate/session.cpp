@@ -15,6 +15,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/format_bytes.h"
 #include "llm/generate/session_impl.h"
+#include "llm/model/model_identity.h"
 
 namespace anyaccel::llm {
 
@@ -174,6 +175,7 @@ Tensor Session::Impl::summed_tensor(const Shape& shape, DType dtype) const {
 
 Session::Session(std::shared_ptr<const Model> model, const SessionOptions& options) {
   check_options(options);
+  check_same_model(*model);
   impl_ = std::make_unique<Impl>(std::move(model), options);
 }
 

@@ -25,6 +25,7 @@
 #include "llm/model/load_plan.h"
 #include "llm/model/lora_adapter.h"
 #include "llm/model/model_files.h"
+#include "llm/model/model_identity.h"
 #include "llm/model/weight_placer.h"
 
 namespace anyaccel::llm {
@@ -166,6 +167,7 @@ class ModelLoader {
     model_->dtype_ = plan_->dtype();
     model_->shards_ = plan_->shards();
     model_->quantized_formats_ = plan_->describe(model_->notes_);
+    if (model_->group_) model_->identity_ = model_identity(directory_, files_->checkpoint(), options_);
     if (!options_.adapter.empty()) open_adapter();
     if (options_.adapters.empty()) return;
     adapters_.emplace(options_.adapters, files_->slots());

@@ -250,6 +250,16 @@ for signal in INT:2 TERM:15 HUP:1; do
   nothing_left "signal$number$$" "SIG${signal%:*}"
   rm -f "$dir"/ready.* "$dir"/got.*
 done
+# The terminal of a launcher that leads its session is closed: only the launcher is told.
+LAUNCH_TEST_MARK="terminal$$" script -qc "exec $anyaccel launch --num_accelerators 2 sh -c 'touch $dir/ready.\$RANK; while :; do sleep 0.05; done'" \
+  /dev/null >/dev/null 2>&1 </dev/null &
+terminal=$!
+while [ ! -f "$dir/ready.0" ] || [ ! -f "$dir/ready.1" ]; do sleep 0.05; done
+[ "$(marked "terminal$$")" -gt 3 ] || fail "the job in a terminal does not run"
+kill -KILL $terminal
+wait $terminal 2>/dev/null
+nothing_left "terminal$$" "the terminal was closed"
+rm -f "$dir"/ready.*
 LAUNCH_TEST_MARK="twice$$" "$anyaccel" launch --num_accelerators 2 sh -c 'trap "" TERM; touch '"$dir"'/ready.$RANK; while :; do sleep 0.05; done' 2>"$dir/err" &
 launcher=$!
 while [ ! -f "$dir/ready.0" ] || [ ! -f "$dir/ready.1" ]; do sleep 0.05; done

@@ -230,8 +230,10 @@ int guard(pid_t supervisor, int signals) {
     poll(&entry, 1, longest_wait_ms);
     signalfd_siginfo info{};
     if (read(signals, &info, sizeof info) == static_cast<ssize_t>(sizeof info) && info.ssi_signo != SIGCHLD) {
-      // Signals from the terminal's keys also reach the supervisor, which is in our group.
-      if (info.ssi_code != SI_KERNEL) kill(supervisor, static_cast<int>(info.ssi_signo));
+      // Signals from the terminal's keys also reach the supervisor, which is in our group. A terminal that is closed tells
+      // the leader of its session alone.
+      const bool closed = info.ssi_signo == SIGHUP && getsid(0) == getpid();
+      if (info.ssi_code != SI_KERNEL || closed) kill(supervisor, static_cast<int>(info.ssi_signo));
       continue;
     }
     int status = 0;

@@ -39,7 +39,7 @@ std::string dry_run_text(const LaunchOptions& options, const Plan& plan, const s
   }
   if (plan.runner == Runner::Pdsh) {
     for (int node = 0; node < static_cast<int>(job.hosts.size()); ++node) {
-      text += quote_words(ssh_command(job.hosts[static_cast<size_t>(node)].name, options.ssh_port,
+      text += quote_words(ssh_command(job.hosts[static_cast<size_t>(node)].login(), options.ssh_port,
                                       node_command(self, node), base)) +
               "\n";
     }

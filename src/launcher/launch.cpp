@@ -78,6 +78,7 @@ int launch(const LaunchOptions& options) {
     plan.job.environment = forwarded(own_environment(), machine.export_prefixes());
     if (plan.runner != Runner::Pdsh) plan.job.runner = runner_name(plan.runner);
     plan.job.directory = std::filesystem::current_path().string();
+    plan.job.version = options.version;
   }
   if (options.env_files) {
     for (const auto& [name, value] : read_env_files()) plan.job.environment[name] = value;

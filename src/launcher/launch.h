@@ -35,6 +35,7 @@ struct LaunchOptions {
   std::string log_level = "info";  // debug, info, warning, error, critical
   int join_timeout = 0;            // seconds until all ranks must have joined; 0: ANYACCEL_JOIN_TIMEOUT, or 5 minutes
   bool dry_run = false;
+  std::string version;               // of this program; the launchers of other hosts must have the same one
   std::vector<std::string> program;  // and its arguments
 };
 
@@ -46,10 +47,10 @@ Runner parse_runner(const std::string& name);
 // errors in the command line.
 int launch(const LaunchOptions& options);
 
-// The internal commands that runners start; see runners.h. They return the exit code.
-int start_node(int node);                              // the job is standard input
-int start_rank();                                      // the job is in a variable, the rank comes from MPI or Slurm
-int start_ssh(const std::string& host, int ssh_port);  // becomes ssh
+// The internal commands that runners start; see runners.h. They return the exit code. `version` is that of this program.
+int start_node(int node, const std::string& version);  // the job is standard input
+int start_rank(const std::string& version);            // the job is in a variable, the rank comes from MPI or Slurm
+int start_ssh(const std::string& host, int ssh_port, const std::string& version);  // runs ssh
 
 // Sets the minimum level of this process's messages, by the names of LaunchOptions::log_level; InvalidArgument for
 // others.

@@ -74,6 +74,16 @@ TEST(Hostfile, LinesAndComments) {
   EXPECT_EQ(hosts[2].name, "A:22");
 }
 
+TEST(Hostfile, Users) {
+  const auto hosts = parse_hostfile("anna@a slots=1\nb slots=1", "f");
+  EXPECT_EQ(hosts[0].name + " " + hosts[0].login(), "a anna@a");
+  EXPECT_EQ(hosts[1].name + " " + hosts[1].login(), "b b");
+  EXPECT_EQ(filter_hosts(hosts, "a", "").at(0).login(), "anna@a");
+  const auto error = [](const std::string& text) { return message_of([&] { parse_hostfile(text, "f"); }); };
+  EXPECT_TRUE(says(error("anna@a slots=1\na slots=1"), "the host \"a\" is listed twice"));
+  for (const char* bad : {"@a slots=1", "anna@ slots=1"}) EXPECT_TRUE(says(error(bad), "is not a host, or USER@HOST"));
+}
+
 TEST(Hostfile, QuotesLineNumberAndLine) {
   const auto error = [](const std::string& text) { return message_of([&] { parse_hostfile(text, "/job/h"); }); };
   EXPECT_TRUE(
@@ -107,6 +117,20 @@ TEST(Filter, WholeNodesSlotsAndUnions) {
   EXPECT_EQ(filtered("worker-0:3,1,1@worker-0:0", ""), "0[0-1,3]");
   EXPECT_EQ(filtered("", "worker-1"), "0[0-3]2[0-1]");
   EXPECT_EQ(filtered("", "worker-0:0,2@worker-2:0,1"), "0[1,3]1[0-1]");
+}
+
+TEST(Filter, AddressesWithColons) {
+  const auto hosts = parse_hostfile("fd77::1 slots=2\nfd77::2 slots=2\nfd77::2:1 slots=2", "f");
+  const auto names = [&](const char* include) {
+    std::string text;
+    for (const Host& host : filter_hosts(hosts, include, ""))
+      text += host.name + "[" + format_core_list(host.slots) + "]";
+    return text;
+  };
+  EXPECT_EQ(names("fd77::2"), "fd77::2[0-1]");
+  EXPECT_EQ(names("fd77::2:0@fd77::1:1"), "fd77::1[1]fd77::2[0]");
+  EXPECT_EQ(names("fd77::2:1"), "fd77::2:1[0-1]");
+  EXPECT_TRUE(says(message_of([&] { names("fd77::3:0"); }), " not found in hostfile"));
 }
 
 TEST(Filter, NamesWhatIsNotThere) {
@@ -229,7 +253,7 @@ TEST(Everything, SurvivesNonsense) {
     for (const std::function<void()>& parse : std::vector<std::function<void()>>{
              [&] { parse_core_list(text); }, [&] { parse_hostfile(text, "f"); }, [&] { expand_host_list(text); },
              [&] { filter_hosts(hosts, text, ""); }, [&] { parse_env_file(text, "f"); },
-             [&] { split_words(text, "w"); }, [&] { parse_job(text); }}) {
+             [&] { split_words(text, "w"); }, [&] { parse_job(text, ""); }}) {
       try {
         parse();
       } catch (const InvalidArgument&) {

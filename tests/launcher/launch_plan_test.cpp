@@ -190,12 +190,20 @@ TEST(Job, TextIsReadBackUnchanged) {
   job.directory = "/d";
   job.runner = "openmpi";
   job.control = {{"1.2.3.4"}, 5, "s"};
-  const JobPlan back = parse_job(job_text(job));
+  job.version = "1.2 (commit abc)";
+  const JobPlan back = parse_job(job_text(job), job.version);
   EXPECT_EQ(job_text(back), job_text(job));
   EXPECT_EQ(back.environment, job.environment);
   EXPECT_EQ(back.program, job.program);
   EXPECT_TRUE(back.bind_cores && back.prefix_output && back.pass_local_rank);
-  for (const char* bad : {"", "{", "[]", "{\"hosts\": 1}"}) EXPECT_THROW(parse_job(bad), InvalidArgument) << bad;
+  for (const char* bad : {"", "{", "[]", "{\"hosts\": 1}"}) EXPECT_THROW(parse_job(bad, ""), InvalidArgument) << bad;
+  // Another version may know other members, so that its text is not read any further.
+  try {
+    parse_job(R"({"version": "0.9", "hosts": 1})", job.version);
+    ADD_FAILURE() << "the job of another version was taken";
+  } catch (const InvalidArgument& error) {
+    EXPECT_SAYS(error.what(), "anyaccel here is 1.2 (commit abc), and 0.9 started the job");
+  }
 }
 
 std::string command_of(const LaunchOptions& options, const FakeMachine& machine, const char* program,
@@ -206,7 +214,7 @@ std::string command_of(const LaunchOptions& options, const FakeMachine& machine,
     if (name != job_variable) text += name + "=" + quote_word(value) + " ";
   }
   // Whatever the runner, the whole job is passed on.
-  EXPECT_EQ(parse_job(command.environment.at(job_variable)).program, options.program);
+  EXPECT_EQ(parse_job(command.environment.at(job_variable), "").program, options.program);
   return text + quote_words(command.argv);
 }
 
@@ -305,7 +313,7 @@ TEST(Runners, NoOptionIsLostOnAny) {
     const Plan plan = make_plan(options, even());
     const Command command = runner_command(options, plan, "run", "/bin/aa", {});
     EXPECT_EQ(std::count(command.argv.begin(), command.argv.end(), "--argument-of-the-runner"), 1);
-    const JobPlan job = parse_job(command.environment.at(job_variable));
+    const JobPlan job = parse_job(command.environment.at(job_variable), "");
     EXPECT_EQ(job_text(job), job_text(plan.job));
     EXPECT_TRUE(job.bind_cores && job.prefix_output && job.pass_local_rank);
     EXPECT_EQ(job.core_list + job.log_dir + job.log_level + job.master_addr, "2-9/logserrorm");

@@ -10,6 +10,7 @@
 #include "base/process/shell.h"
 #include "cli/commands/command_support.h"
 #include "cli/commands/commands.h"
+#include "generated/commit.h"
 #include "launcher/launch.h"
 
 namespace anyaccel::cli {
@@ -161,14 +162,17 @@ int run_launch(int argc, char** argv) {
   text("--ssh_host", texts.ssh_host, "", "HOST").hidden();
   line.end_at_first_word();
 
+  const std::string version = std::string(ANYACCEL_VERSION) + " (commit " + ANYACCEL_COMMIT + ")";
   const auto body = [&] {
+    options.version = version;
     options.program = line.rest();
     try {
       const int ssh_port = parse_optional("--ssh_port", texts.ssh_port, 1, 65535, 0);
-      if (texts.start_rank) return launcher::start_rank();
-      if (!texts.ssh_host.empty()) return launcher::start_ssh(texts.ssh_host, ssh_port);
+      if (texts.start_rank) return launcher::start_rank(version);
+      if (!texts.ssh_host.empty()) return launcher::start_ssh(texts.ssh_host, ssh_port, version);
       if (!texts.start_node.empty()) {
-        return launcher::start_node(static_cast<int>(parse_integer("--start_node", texts.start_node, 0, 65534)));
+        return launcher::start_node(static_cast<int>(parse_integer("--start_node", texts.start_node, 0, 65534)),
+                                    version);
       }
       refuse_what_is_not_done(texts, core_list.given(), options);
       read_texts(texts, launcher.given(), options);

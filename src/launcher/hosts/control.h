@@ -73,4 +73,7 @@ std::unique_ptr<Companion> connect_to_launcher(const ControlPoint& point, const 
                                                const std::vector<int>& ranks,
                                                const std::vector<ProcessSpec>& processes);
 
+// Reports once that a host has failed, for a process without ranks. Does nothing if the launcher cannot be reached.
+void report_failure(const ControlPoint& point, const std::string& host, int exit_code, const std::string& text);
+
 }  // namespace anyaccel::launcher

@@ -164,4 +164,12 @@ std::unique_ptr<Companion> connect_to_launcher(const ControlPoint& point, const 
   return std::make_unique<ControlClient>(descriptor, point, host, ranks, processes);
 }
 
+void report_failure(const ControlPoint& point, const std::string& host, int exit_code, const std::string& text) {
+  const int descriptor = point.port == 0 ? -1 : connect_any(point);
+  if (descriptor < 0) return;
+  ControlLines lines(descriptor);
+  lines.send("hello " + point.secret + " " + host);
+  lines.send("failed " + std::to_string(exit_code) + " " + text);
+}
+
 }  // namespace anyaccel::launcher

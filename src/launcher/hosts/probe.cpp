@@ -110,7 +110,7 @@ void check_ssh(const std::vector<Host>& hosts, int ssh_port) {
     std::vector<std::unique_ptr<Said>> answers;
     const size_t end = std::min(hosts.size(), begin + ssh_at_once);
     for (size_t i = begin; i < end; ++i) {
-      answers.push_back(std::make_unique<Said>(ssh_command(hosts[i].name, ssh_port, "true", own)));
+      answers.push_back(std::make_unique<Said>(ssh_command(hosts[i].login(), ssh_port, "true", own)));
     }
     for (size_t i = begin; i < end; ++i) {
       if (answers[i - begin]->wait()) continue;

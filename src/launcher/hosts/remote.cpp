@@ -2,10 +2,13 @@
 #include "launcher/hosts/remote.h"
 
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -37,6 +40,14 @@ std::string take_job_variable() {
   std::string copy = text;
   unsetenv(job_variable);
   return copy;
+}
+
+JobPlan read_job(const std::string& text, const std::string& version) {
+  try {
+    return parse_job(text, version);
+  } catch (const InvalidArgument& error) {
+    throw InvalidArgument(own_host_name() + ": " + error.what());
+  }
 }
 
 void enter(const JobPlan& job) {
@@ -83,44 +94,62 @@ int run_remote(const LaunchOptions& options, Plan plan, const std::string& self)
   return supervise({process}, supervision);
 }
 
-int start_node(int node) {
+int start_node(int node, const std::string& version) {
   const std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-  const JobPlan job = parse_job(text);
+  const JobPlan job = read_job(text, version);
   enter(job);
   return run_ranks(job, node, {}, own_program());
 }
 
-int start_rank() {
-  JobPlan job = parse_job(take_job_variable());
+int start_rank(const std::string& version) {
+  JobPlan job = read_job(take_job_variable(), version);
   const Place place = read_place(job, own_environment());
   enter(job);
   return run_ranks(job, place.node, {place.local_rank}, own_program());
 }
 
-int start_ssh(const std::string& host, int ssh_port) {
+int start_ssh(const std::string& host, int ssh_port, const std::string& version) {
   const std::string text = take_job_variable();
-  const JobPlan job = parse_job(text);
+  const JobPlan job = parse_job(text, version);
   int node = 0;
-  const auto name_of = [&](int i) {
-    const std::string& name = job.hosts[static_cast<size_t>(i)].name;
-    return name.substr(name.find('@') + 1);
-  };
-  while (node < static_cast<int>(job.hosts.size()) && name_of(node) != host) ++node;
+  while (node < static_cast<int>(job.hosts.size()) && job.hosts[static_cast<size_t>(node)].name != host) ++node;
   if (node == static_cast<int>(job.hosts.size())) throw InvalidArgument("the job has no host \"" + host + "\"");
 
-  // An unnamed file is ssh's standard input: nothing is left to do here, so this process becomes ssh.
+  // An unnamed file is ssh's standard input.
   const int file = memfd_create("job", MFD_CLOEXEC);
   if (file < 0 || write(file, text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
       lseek(file, 0, SEEK_SET) != 0 || dup2(file, STDIN_FILENO) < 0) {
     throw Error(std::string("the job cannot be handed to ssh: ") + std::strerror(errno));
   }
-  std::vector<std::string> argv = ssh_command(job.hosts[static_cast<size_t>(node)].name, ssh_port,
+  std::vector<std::string> argv = ssh_command(job.hosts[static_cast<size_t>(node)].login(), ssh_port,
                                               node_command(own_program(), node), own_environment());
   std::vector<char*> words;
   for (std::string& word : argv) words.push_back(word.data());
   words.push_back(nullptr);
-  execvp("ssh", words.data());
-  throw UnavailableError(std::string("ssh cannot be run: ") + std::strerror(errno));
+  const pid_t parent = getpid();
+  const pid_t ssh = fork();
+  if (ssh < 0) throw Error(std::string("ssh cannot be started: ") + std::strerror(errno));
+  if (ssh == 0) {
+    // Who ends this process means ssh.
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() == parent) execvp("ssh", words.data());
+    _exit(127);
+  }
+  int status = 0;
+  while (waitpid(ssh, &status, 0) < 0) {
+    if (errno != EINTR) throw Error(std::string("ssh cannot be waited for: ") + std::strerror(errno));
+  }
+  const bool killed = WIFSIGNALED(status);
+  const int code = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  // The host may not have come so far that it reports anything itself, and pdsh waits for all other hosts.
+  if (code != 0) {
+    report_failure(job.control, host, code,
+                   "ssh to " + host +
+                       (killed ? " was killed by signal " + std::to_string(WTERMSIG(status))
+                               : " exited with code " + std::to_string(code)) +
+                       "; the job is ended");
+  }
+  return code;
 }
 
 }  // namespace anyaccel::launcher

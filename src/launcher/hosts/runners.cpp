@@ -63,8 +63,7 @@ void pdsh(Command& command, const LaunchOptions& options, const Plan& plan, cons
   append(command.argv, {"-S", "-N", "-f", "1024", "-R", "exec", "-w"});
   std::string list;
   for (const Host& host : plan.job.hosts) {
-    // pdsh strips the user name, which is still in the job.
-    list += (list.empty() ? "" : ",") + host.name.substr(host.name.find('@') + 1);
+    list += (list.empty() ? "" : ",") + host.name;
   }
   command.argv.push_back(list);
   append(command.argv, options.launcher_args);
@@ -167,6 +166,11 @@ std::string runner_name(Runner runner) {
 
 Command runner_command(const LaunchOptions& options, const Plan& plan, const std::string& program,
                        const std::string& self, const Variables& own) {
+  for (const Host& host : plan.job.hosts) {
+    if (host.user.empty() || plan.runner == Runner::Pdsh) continue;
+    throw InvalidArgument("the hostfile names the user of " + host.login() + ", which --launcher " +
+                          runner_name(plan.runner) + " cannot pass on; name it in ssh's configuration, or use pdsh");
+  }
   Command command;
   command.argv.push_back(program);
   switch (plan.runner) {

@@ -1,7 +1,7 @@
 // Builds the command lines that start a job on several hosts. Pure functions of the job, so that --dry_run and the
 // tests see the commands that are run.
 //
-// pdsh runs `anyaccel launch --ssh_host HOST` here once for each host, which becomes ssh and starts `anyaccel launch
+// pdsh runs `anyaccel launch --ssh_host HOST` here once for each host, which runs ssh and starts `anyaccel launch
 // --start_node` there with the job on standard input: secrets and variables do not appear in process lists. MPI and
 // Slurm run `anyaccel launch --start_rank` once for each rank, so that a rank runs under the MPI that started it, with
 // the job in the variable ANYACCEL_LAUNCH_JOB. Cores, logs, signals and cleanup are handled by our own code on every

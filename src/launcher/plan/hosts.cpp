@@ -57,9 +57,14 @@ std::string in_quotes(std::string_view text) { return "\"" + std::string(text) +
 std::vector<std::set<int>> named_slots(const std::vector<Host>& hosts, std::string_view filter, const char* option) {
   std::vector<std::set<int>> named(hosts.size());
   for (const std::string_view part : split_at(filter, '@')) {
-    const size_t colon = part.find(':');
-    const std::string_view name = part.substr(0, colon);
-    const auto found = std::find_if(hosts.begin(), hosts.end(), [&](const Host& host) { return host.name == name; });
+    // A name may have colons itself (an IPv6 address): the longest host that the part begins with is meant.
+    size_t colon = std::string_view::npos;
+    auto found = hosts.end();
+    do {
+      const std::string_view called = part.substr(0, colon);
+      found = std::find_if(hosts.begin(), hosts.end(), [&](const Host& host) { return host.name == called; });
+    } while (found == hosts.end() && colon != 0 && (colon = part.rfind(':', colon - 1)) != std::string_view::npos);
+    const std::string_view name = part.substr(0, found == hosts.end() ? part.find(':') : colon);
     if (name.empty()) {
       throw InvalidArgument(std::string(option) + " " + in_quotes(filter) + ": " + in_quotes(part) +
                             " names no host; expected NODE[:SLOT[,SLOT...]][@NODE...]");
@@ -142,10 +147,13 @@ std::vector<Host> parse_hostfile(std::string_view text, const std::string& file)
       refuse("a host has 1 to " + std::to_string(max_slots) + " slots; leave out a host that is not to be used");
     }
     if (words.size() > 2) refuse(in_quotes(words[2]) + " follows; expected \"host slots=N\" and nothing more");
-    for (const Host& host : hosts) {
-      if (host.name == words[0]) refuse("the host " + in_quotes(words[0]) + " is listed twice");
+    const size_t name_at = words[0].find('@') + 1;
+    Host host{std::string(words[0].substr(name_at)), std::vector<int>(static_cast<size_t>(*slots)),
+              std::string(words[0].substr(0, name_at ? name_at - 1 : 0))};
+    if (name_at == 1 || host.name.empty()) refuse(in_quotes(words[0]) + " is not a host, or USER@HOST");
+    for (const Host& other : hosts) {
+      if (other.name == host.name) refuse("the host " + in_quotes(host.name) + " is listed twice");
     }
-    Host host{std::string(words[0]), std::vector<int>(static_cast<size_t>(*slots))};
     std::iota(host.slots.begin(), host.slots.end(), 0);
     hosts.push_back(std::move(host));
   }
@@ -162,7 +170,7 @@ std::vector<Host> filter_hosts(const std::vector<Host>& hosts, std::string_view 
       named_slots(hosts, keep ? include : exclude, keep ? "--include" : "--exclude");
   std::vector<Host> left;
   for (size_t i = 0; i < hosts.size(); ++i) {
-    Host host{hosts[i].name, {}};
+    Host host{hosts[i].name, {}, hosts[i].user};
     for (const int slot : hosts[i].slots) {
       if ((named[i].count(slot) > 0) == keep) host.slots.push_back(slot);
     }

@@ -9,7 +9,7 @@
 
 namespace anyaccel::launcher {
 
-// Lines "host slots=N", N from 1; a # begins a comment. Devices of a host are 0..N-1. InvalidArgument that quotes file,
+// Lines "host slots=N" or "user@host slots=N", N from 1; a # begins a comment. Devices of a host are 0..N-1. InvalidArgument that quotes file,
 // line number and line for anything else, a duplicate host, and a file without hosts.
 std::vector<Host> parse_hostfile(std::string_view text, const std::string& file);
 

@@ -37,10 +37,11 @@ bool JobPlan::same_slots() const {
 
 std::string job_text(const JobPlan& job) {
   JsonArray hosts;
-  for (const Host& host : job.hosts) hosts.push_back({{"name", host.name}, {"slots", host.slots}});
+  for (const Host& host : job.hosts) hosts.push_back({{"name", host.name}, {"slots", host.slots}, {"user", host.user}});
   JsonMembers environment;
   for (const auto& [name, value] : job.environment) environment.push_back({name, value});
   const JsonValue json = {
+      {"version", job.version},
       {"hosts", hosts},
       {"master_addr", job.master_addr},
       {"master_port", job.master_port},
@@ -69,15 +70,21 @@ std::string job_text(const JobPlan& job) {
   }
 }
 
-JobPlan parse_job(std::string_view text) {
+JobPlan parse_job(std::string_view text, std::string_view version) {
   JobPlan job;
   try {
     const JsonDocument document = JsonDocument::parse(text, "the job");
     const JsonRef json = document.root();
+    job.version = json.at("version").string();
+    if (job.version != version) {
+      throw InvalidArgument("anyaccel here is " + std::string(version) + ", and " + job.version +
+                            " started the job; install the same version at the same path on every host");
+    }
     const JsonRef hosts = json.at("hosts");
     for (size_t i = 0; i < hosts.size(); ++i) {
       Host& host = job.hosts.emplace_back();
       host.name = hosts[i].at("name").string();
+      host.user = hosts[i].at("user").string();
       const JsonRef slots = hosts[i].at("slots");
       for (size_t slot = 0; slot < slots.size(); ++slot) host.slots.push_back(whole_number(slots[slot]));
     }

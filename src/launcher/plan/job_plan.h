@@ -13,6 +13,9 @@ namespace anyaccel::launcher {
 struct Host {
   std::string name;
   std::vector<int> slots;
+  std::string user = {};  // who logs in there; empty: whom ssh chooses
+
+  std::string login() const { return user.empty() ? name : user + "@" + name; }  // for ssh
 };
 
 // The address at which the process that the user started listens for its hosts' reports (control.h); port 0: none.
@@ -23,6 +26,7 @@ struct ControlPoint {
 };
 
 struct JobPlan {
+  std::string version;  // of the program that made the plan, as `anyaccel --version` says it
   // Ranks are numbered host by host. Empty: Slurm decides, and sets variables for each rank.
   std::vector<Host> hosts;
   std::string master_addr;
@@ -51,7 +55,8 @@ struct JobPlan {
 
 // JSON. InvalidArgument for text that is not UTF-8.
 std::string job_text(const JobPlan& job);
-// InvalidArgument for a text that is not from job_text().
-JobPlan parse_job(std::string_view text);
+// InvalidArgument for a text that is not from job_text(), or is that of another version than this program's: ranks of two
+// versions may divide a model differently.
+JobPlan parse_job(std::string_view text, std::string_view version);
 
 }  // namespace anyaccel::launcher

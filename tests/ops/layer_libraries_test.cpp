@@ -141,6 +141,17 @@ TEST(RandomLTD, SortsAndSamples) {
               ltd->token_sort_(indices({7, 1, 3}, {1, 1, 3}), 6);
             }).find("ids holds 7"),
             std::string::npos);
+  // Strided, several times: where the host reaches a device's memory, it must not read a copy that is still being made.
+  for (int repetition = 0; repetition < 20; ++repetition) {
+    std::vector<int32_t> given(3 * 500), sorted;
+    for (size_t i = 0; i < given.size(); ++i) given[i] = static_cast<int32_t>(499 - i / 3);
+    const Tensor turned = indices(given, {500, 1, 3}).transpose(0, 2);
+    ltd->token_sort_(turned, 500);
+    for (int32_t row = 0; row < 3; ++row) {
+      for (int32_t i = 0; i < 500; ++i) sorted.push_back(i);
+    }
+    ASSERT_EQ(turned.to_vector<int32_t>(), sorted);
+  }
 
   const Device device = accelerator().device(0);
   accelerator().default_generator(0).manual_seed(9);
@@ -351,6 +362,9 @@ TEST(InferenceCore, NormsAndProducts) {
     const Tensor turned = w.transpose(0, 1).contiguous().transpose(0, 1);
     core->blas_linear(y, x.view({2, 2, 12}), turned);
     expect_near(y, products, 4 * limit, "blas_linear of a transposed weight");
+    const Tensor strided = Tensor::empty({2, 5, 2}, dtype, x.device()).transpose(0, 2).transpose(1, 2);
+    core->blas_linear(strided, x.view({2, 2, 12}), w);
+    expect_near(strided, products, 4 * limit, "blas_linear to rows that no view merges");
     core->blas_4d_matmul(y.view({1, 2, 2, 5}), w.transpose(0, 1).expand({1, 2, 12, 5}), x.view({1, 2, 2, 12}));
     expect_near(y, products, 4 * limit, "blas_4d_matmul");
   }

@@ -170,7 +170,9 @@ void InferenceCore::blas_linear(const Tensor& out, const Tensor& x, const Tensor
   check.tensor("out", out, x.dtype(), Shape(sizes));
   int64_t rows = 1;
   for (int d = 0; d + 1 < x.ndim(); ++d) rows *= x.size(d);
-  ops_.linear(out.view(Shape{rows, w.size(0)}), x.reshape(Shape{rows, x.size(-1)}), w);
+  const Tensor flat = out.reshape(Shape{rows, w.size(0)});  // a copy if the strides of `out` cannot be merged
+  ops_.linear(flat, x.reshape(Shape{rows, x.size(-1)}), w);
+  if (flat.storage() != out.storage()) out.copy_from(flat.view(out.shape()));
 }
 
 void InferenceCore::blas_4d_matmul(const Tensor& C, const Tensor& B, const Tensor& A) {

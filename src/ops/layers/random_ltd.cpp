@@ -46,10 +46,11 @@ Tensor RandomLTD::token_sort_(const Tensor& ids, int64_t original_tokens) {
   check.require(ids.size(2) <= original_tokens,
                 "ids has " + std::to_string(ids.size(2)) +
                     " values a row, expected at most original_tokens = " + std::to_string(original_tokens));
-  const HostTensor tensors[] = {{&ids, HostUse::InOut}};
+  // Made before run_on_host() waits: where the host reaches the device's memory, the copy is still work of the device.
+  const Tensor rows = ids.contiguous();
+  const HostTensor tensors[] = {{&rows, HostUse::InOut}};
   run_on_host(accelerator_, "token_sort_", tensors, [&](std::span<Tensor> t) {
-    const Tensor rows = t[0].contiguous();
-    auto* const values = rows.data_as<int32_t>();
+    auto* const values = t[0].data_as<int32_t>();
     const int64_t size = rows.size(2);
     for (int64_t r = 0; r < rows.size(0) * rows.size(1); ++r) {
       int32_t* const row = values + r * size;
@@ -60,8 +61,8 @@ Tensor RandomLTD::token_sort_(const Tensor& ids, int64_t original_tokens) {
       }
       std::sort(row, row + size);
     }
-    if (rows.data() != t[0].data()) t[0].copy_from(rows);
   });
+  if (!ids.is_contiguous()) ids.copy_from(rows);
   return ids;
 }
 

@@ -1,6 +1,11 @@
 // Cases of the extension "collectives": a communicator of one member, and one of two devices in this process.
+#include <array>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <exception>
+#include <memory>
+#include <mutex>
 #include <thread>
 
 #include "anyaccel/abi/collectives.h"
@@ -328,31 +333,59 @@ void two_members_program(const Context& c, const abi::Calls<aa_collectives_table
   comm.destroy();
 }
 
-void two_devices_in_one_process(const Context& c) {
-  const abi::Calls<aa_collectives_table> table = collectives(c);
-  const OtherDevice other(c);
-  const Bytes id = make_id(c, table);
-  std::exception_ptr failure;
-  std::thread second([&] {
+// What the members of two_devices_in_one_process() share, which a member that waits for ever keeps alive.
+struct TwoMembers {
+  explicit TwoMembers(const Context& c)
+      : contexts{c, c}, table(collectives(c)), other(contexts[0]), id(make_id(c, table)) {
+    contexts[1].device = other.device;
+    contexts[1].props = other.props;
+  }
+
+  void run(int32_t rank) {
+    std::exception_ptr failure;
     try {
-      Context there = c;
-      there.device = other.device;
-      there.props = other.props;
-      const Stream stream(there);
-      there.stream = stream;
-      two_members_program(there, table, id, 1);
+      Context& c = contexts[static_cast<size_t>(rank)];
+      const Stream stream(c);
+      c.stream = stream;
+      two_members_program(c, table, id, rank);
     } catch (...) {
       failure = std::current_exception();
     }
-  });
-  std::exception_ptr own_failure;
-  try {
-    two_members_program(c, table, id, 0);
-  } catch (...) {
-    own_failure = std::current_exception();
+    const std::lock_guard lock(mutex);
+    if (!first_failure) first_failure = failure;
+    ++ended;
+    changed.notify_all();
   }
-  second.join();
-  if (own_failure) std::rethrow_exception(own_failure);
+
+  std::array<Context, 2> contexts;
+  const abi::Calls<aa_collectives_table> table;
+  const OtherDevice other;
+  const Bytes id;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::exception_ptr first_failure;  // mutex
+  int ended = 0;                     // mutex
+};
+
+void two_devices_in_one_process(const Context& c) {
+  const auto members = std::make_shared<TwoMembers>(c);
+  std::array<std::thread, 2> threads;
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    threads[static_cast<size_t>(rank)] = std::thread([members, rank] { members->run(rank); });
+  }
+  std::unique_lock lock(members->mutex);
+  members->changed.wait(lock, [&] { return members->first_failure || members->ended == 2; });
+  // A member that was refused leaves the other one waiting for it in the library, from which no call brings it back.
+  const bool all_ended = members->changed.wait_for(lock, std::chrono::seconds(5), [&] { return members->ended == 2; });
+  const std::exception_ptr failure = members->first_failure;
+  lock.unlock();
+  for (std::thread& thread : threads) {
+    if (all_ended) {
+      thread.join();
+    } else {
+      thread.detach();
+    }
+  }
   if (failure) std::rethrow_exception(failure);
 }
 

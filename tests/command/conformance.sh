@@ -70,4 +70,14 @@ broken unknown_kind_is_refused 's/AA_UNIMPLEMENTED, "there is only device memory
 broken refuses_bad_index 's/"there is only device 0"/""/'
 broken alloc_is_aligned_and_apart 's/\.alignment = alignment,/.alignment = 1 << 20,/'
 broken closes_without_error '/device_close(void/,/^}/s/return NULL/return fail(AA_INTERNAL, "stays open")/'
+# What the host does not use of a plugin is said once, not for every case.
+sed 's|^static const aa_driver driver = {|static const aa_op_builder misnamed = {.struct_size = sizeof(aa_op_builder), .name = "nonsense"};\
+static const aa_op_builder* const builders[] = {\&misnamed, NULL};\
+&\
+    .op_builders = builders,|' "$source" >"$work/builders.c"
+cc -std=c11 -shared -fPIC -I "$repository/include" -o "$work/builders.so" "$work/builders.c" 2>"$work/err" ||
+  fail "compiling a plugin with a builder: $(cat "$work/err")"
+"$anyaccel" conformance --plugin "$work/builders.so" --filter op. >/dev/null 2>"$work/err" ||
+  fail "a plugin with a misnamed builder fails: $(cat "$work/err")"
+[ "$(grep -c 'op builder 0 of .* is not used' "$work/err")" = 1 ] || fail "not one warning: $(cat "$work/err")"
 echo "conformance: ok"

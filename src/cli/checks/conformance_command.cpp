@@ -1,17 +1,22 @@
 // Implements anyaccel conformance: runs the conformance suite on a plugin or on an accelerator that detection knows.
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <memory>
+#include <new>
 
 #include "anyaccel/detection.h"
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/file_output.h"
+#include "anyaccel/log.h"
 #include "base/text/nearest_name.h"
 #include "cli/checks/checks.h"
 #include "cli/commands/command_support.h"
@@ -85,6 +90,33 @@ class AcceleratorOps final : public conformance::OpProvider {
   std::map<int32_t, int32_t> own_numbers_;  // by the accelerator's number of an op
   Stream stream_;
   ScopeGuard current_;
+};
+
+// Makes the ops of each case. An accelerator object warns of what it does not use of its driver, and each case makes one
+// in a process of its own, so only the first of all these processes writes the warnings.
+class OpsMaker {
+ public:
+  // `warned`: this process has made an accelerator object of the driver, which has written them.
+  explicit OpsMaker(bool warned) {
+    void* memory = mmap(nullptr, sizeof(*warned_), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) throw std::bad_alloc();
+    warned_ = new (memory) std::atomic<bool>(warned);
+  }
+  ~OpsMaker() { munmap(warned_, sizeof(*warned_)); }
+  OpsMaker(const OpsMaker&) = delete;
+  OpsMaker& operator=(const OpsMaker&) = delete;
+
+  std::unique_ptr<conformance::OpProvider> make(const abi::DriverCalls* driver, const std::string& origin) const {
+    struct Level {
+      LogLevel before = log_level();
+      ~Level() { set_log_level(before); }
+    } level;
+    if (warned_->exchange(true)) set_log_level(std::max(level.before, LogLevel::error));
+    return std::make_unique<AcceleratorOps>(driver, origin);
+  }
+
+ private:
+  std::atomic<bool>* warned_;  // in memory that the processes share
 };
 
 std::string title(const aa_driver& driver, const std::string& origin) {
@@ -228,9 +260,10 @@ int run_conformance_command(int argc, char** argv) {
     if (!problem.empty()) throw Error("--junit: the report cannot be written to " + junit + ": " + problem);
     if (plugin.empty() && accelerator.empty()) accelerator = detected_accelerator(argc, argv);
     const LoadedDriver driver = chosen_driver(plugin, accelerator);
+    const OpsMaker ops(plugin.empty());
     const Report report = conformance::run_conformance(
         driver.table, host_services(), filter,
-        [&](const abi::DriverCalls* counted) { return std::make_unique<AcceleratorOps>(counted, driver.origin); },
+        [&](const abi::DriverCalls* counted) { return ops.make(counted, driver.origin); },
         {in_process, std::chrono::seconds(timeout)}, driver.origin == "built in" ? nullptr : driver.origin.c_str());
     if (report.cases.empty())
       throw UsageError("--filter " + filter + " matches no case; --list shows them" + filter_hint(filter));

@@ -527,6 +527,17 @@ TEST(SparseAttnTest, SegmentsAreThoseOfDeepSpeed) {
   }
 }
 
+// The expected values are those of DeepSpeed's Python, in which an index below 0 counts from the end.
+TEST(SparseAttnTest, LayoutsWithFewerBlocksThanGlobalOnes) {
+  using namespace ops;
+  const auto layout = [](int64_t global, int64_t n) {
+    return FixedSparsityConfig(1, 1, false, global, global, one_way).make_layout(n).to_vector<int64_t>();
+  };
+  EXPECT_EQ(layout(4, 3), (std::vector<int64_t>{1, 0, 0, 1, 1, 0, 1, 1, 1}));
+  EXPECT_EQ(layout(3, 2), (std::vector<int64_t>{1, 0, 1, 1}));
+  EXPECT_EQ(layout(4, 2), (std::vector<int64_t>{1, 1, 1, 1}));
+}
+
 // ---- errors ------------------------------------------------------------------------------------------------------------
 
 TEST(SparseAttnTest, RefusesLayoutsThatContradictThemselves) {

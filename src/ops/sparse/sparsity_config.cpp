@@ -158,7 +158,11 @@ void FixedSparsityConfig::fill(int64_t head, Grid& grid) {
   const int64_t first = local_ - (1 + head % patterns_) * global_;
   const int64_t whole = n - n % local_;  // blocks in whole windows
   for (int64_t begin = first; begin < whole; begin += local_) set_global(begin);
-  if (whole < n) set_global(std::max<int64_t>(std::min(whole + first, n - global_), 0));
+  if (whole == n) return;
+  int64_t last = std::min(whole + first, n - global_);
+  // With fewer blocks than global ones DeepSpeed counts from the end, and models are trained with its layouts.
+  if (last < 0) last = std::max<int64_t>(n + last, 0);
+  set_global(last);
 }
 
 VariableSparsityConfig::VariableSparsityConfig(int64_t num_heads, int64_t block, bool different_layout_per_head,

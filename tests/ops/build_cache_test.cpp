@@ -495,6 +495,32 @@ TEST_F(BuildCacheTest, ACompileErrorIsShownInTheCompilersWords) {
   EXPECT_FALSE(cache.find(plan));
 }
 
+TEST_F(BuildCacheTest, OfALongOutputTheLinesFromTheFirstErrorOnAreShown) {
+  const Variable compiler("CXX", folder
+                                     .write("chatty-c++",
+                                            "#!/bin/sh\nseq -f 'warning %g' 500\necho answer.cpp:7: error: no such "
+                                            "thing\nseq -f 'note %g' 500\nexit 1\n",
+                                            true)
+                                     .string());
+  const std::string message = message_of<BuildError>([&] { cache.find_or_build(plan); });
+  EXPECT_NE(message.find("said:\nwarning 496\n"), std::string::npos) << message;
+  EXPECT_NE(message.find("answer.cpp:7: error: no such thing\nnote 1\n"), std::string::npos) << message;
+  EXPECT_NE(message.find("note 54\n(60 of 1001 lines, from line 496 on; with ANYACCEL_LOG=debug all of them"),
+            std::string::npos)
+      << message;
+  // An error in the last lines, and one line of a megabyte.
+  const Variable late("CXX", folder
+                                 .write("late-c++",
+                                        "#!/bin/sh\nseq -f 'warning %g' 500\necho \"error: $(head -c 1000000 "
+                                        "/dev/zero | tr '\\0' x)\"\nexit 1\n",
+                                        true)
+                                 .string());
+  const std::string last = message_of<BuildError>([&] { cache.find_or_build(plan); });
+  EXPECT_NE(last.find("said:\nwarning 442\n"), std::string::npos) << last.substr(0, 1000);
+  EXPECT_NE(last.find("xx ...\n(60 of 501 lines, from line 442 on"), std::string::npos) << last.size();
+  EXPECT_LT(last.size(), 5000u);
+}
+
 TEST_F(BuildCacheTest, ACompilerThatDiesIsReported) {
   const Variable compiler("CXX", folder.write("dying-c++", "#!/bin/sh\nkill -9 $$\n", true).string());
   const std::string message = message_of<BuildError>([&] { cache.find_or_build(plan); });

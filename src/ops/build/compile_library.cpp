@@ -14,6 +14,7 @@
 #include "base/process/toolchain.h"
 #include "ops/build/build_cache.h"
 #include "ops/build/cache_entry.h"
+#include "ops/build/compiler_output.h"
 #include "ops/build/source_languages.h"
 
 namespace anyaccel::ops {
@@ -66,7 +67,7 @@ void run_step(const BuildPlan& plan, const std::vector<std::string>& command) {
   } else {
     message += "failed with exit code " + std::to_string(result.exit_code);
   }
-  message += result.output.empty() ? ", and said nothing" : " and said:\n" + result.output;
+  message += result.output.empty() ? ", and said nothing" : " and said:\n" + shown_output(result.output);
   // Without the package there are no headers for the op's source.
   const std::string missing = missing_package();
   throw BuildError(message + (missing.empty() ? "" : "\n" + missing));

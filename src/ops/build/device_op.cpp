@@ -11,6 +11,7 @@
 #include "base/files/image_cache.h"
 #include "base/hash.h"
 #include "base/text/text.h"
+#include "ops/build/compiler_output.h"
 #include "runtime/driver/host_services.h"
 
 namespace anyaccel {
@@ -215,7 +216,7 @@ std::shared_ptr<OpLibrary> DeviceOpBuilder::load() {
                        (succeeded     ? " reports success without an image or its format, for "
                         : log.empty() ? " refused it without a message: "
                                       : " says of ") +
-                       recipe.file + (log.empty() ? "" : ":\n" + log));
+                       recipe.file + (log.empty() ? "" : ":\n" + ops::shown_output(log)));
     }
     return image;
   };

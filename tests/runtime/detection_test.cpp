@@ -15,6 +15,7 @@
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/op_builder.h"
+#include "anyaccel/ops/training.h"
 
 namespace anyaccel {
 namespace {
@@ -224,6 +225,25 @@ TEST_F(Detection, AmpScopesNest) {
   }
   EXPECT_EQ(accelerator.amp_dtype(), DType::None);
   EXPECT_THROW(static_cast<void>(accelerator.amp(DType::I32)), InvalidArgument);
+}
+
+TEST_F(Detection, AmpRoundsTheInputsOfEveryProduct) {
+  Accelerator& accelerator = *get_accelerator();
+  const Tensor x = accelerator.FloatTensor({1, 1}), w = accelerator.FloatTensor({1, 1});
+  const Tensor by_linear = accelerator.FloatTensor({1, 1}), by_matmul = accelerator.FloatTensor({1, 1});
+  x.fill(1.001);  // between two numbers of bf16, of which 1 is nearer
+  w.fill(3);
+  ops::Training ops(accelerator);
+  const auto products = [&] {
+    ops.linear(by_linear, x, w);
+    ops.matmul(by_matmul, x, w);
+    return std::pair(by_linear.item<float>(), by_matmul.item<float>());
+  };
+  EXPECT_EQ(products(), std::pair(1.001f * 3, 1.001f * 3));
+  const ScopeGuard amp = accelerator.amp(DType::BF16);
+  EXPECT_EQ(products(), std::pair(3.0f, 3.0f));
+  EXPECT_THROW(ops.linear(by_linear, x.to(DType::I32), w), InvalidArgument);
+  EXPECT_THROW(ops.matmul(by_matmul, x, w.to(DType::I64)), InvalidArgument);
 }
 
 TEST_F(Detection, LazyCallRunsWhenTheDeviceOpens) {

@@ -12,12 +12,6 @@
 namespace anyaccel::ops {
 namespace {
 
-// Returns an input of a matrix product, converted to the scope's dtype under amp.
-Tensor amp_input(const Accelerator& accelerator, const Tensor& tensor) {
-  const DType dtype = accelerator.amp_dtype();
-  return dtype == DType::None || !tensor ? tensor : tensor.to(dtype);
-}
-
 // Returns whether models do without an op on an accelerator that lacks it.
 bool is_avoidable(Op op) { return is_for_quantized_weights(op) || is_for_quantized_cache(op); }
 
@@ -52,8 +46,8 @@ void Inference::layer_norm(const Tensor& out, const Tensor& x, const Tensor& wei
 void Inference::linear(const Tensor& out, const Tensor& x, const Tensor& w, const Tensor& bias,
                        const Tensor& residual) {
   observe_product(x, w);
-  const Tensor x_in = amp_input(impl_->accelerator, x);
-  const Tensor w_in = amp_input(impl_->accelerator, w);
+  const Tensor x_in = impl_->amp_input(x);
+  const Tensor w_in = impl_->amp_input(w);
   impl_->run(Op::Linear, std::array{&out, &x_in, &w_in, &bias, &residual});
 }
 
@@ -137,12 +131,12 @@ void Inference::linear_multi(const Tensor& x, std::span<const LinearPart> parts)
   if (parts.empty() || parts.size() > 4) {
     throw InvalidArgument("linear_multi: takes 1 to 4 weights, not " + std::to_string(parts.size()));
   }
-  const Tensor x_in = amp_input(impl_->accelerator, x);
+  const Tensor x_in = impl_->amp_input(x);
   std::array<Tensor, 4> weights;
   std::array<const Tensor*, AA_OP_MAX_TENSORS> tensors{&x_in};
   for (size_t i = 0; i < parts.size(); ++i) {
     observe_product(x, parts[i].w);
-    weights[i] = amp_input(impl_->accelerator, parts[i].w);
+    weights[i] = impl_->amp_input(parts[i].w);
     tensors[1 + 3 * i] = &parts[i].out;
     tensors[2 + 3 * i] = &weights[i];
     tensors[3 + 3 * i] = &parts[i].bias;
@@ -163,9 +157,9 @@ void Inference::gated_linear(const Tensor& out, const Tensor& x, const Tensor& w
                              ops::Activation kind, const Tensor& bias_gate, const Tensor& bias_up) {
   observe_product(x, w_gate);
   observe_product(x, w_up);
-  const Tensor x_in = amp_input(impl_->accelerator, x);
-  const Tensor gate_in = amp_input(impl_->accelerator, w_gate);
-  const Tensor up_in = amp_input(impl_->accelerator, w_up);
+  const Tensor x_in = impl_->amp_input(x);
+  const Tensor gate_in = impl_->amp_input(w_gate);
+  const Tensor up_in = impl_->amp_input(w_up);
   auto params = make_params<aa_activation_params>();
   params.kind = static_cast<int32_t>(kind);
   const std::array list{&out, &x_in, &gate_in, &up_in, &bias_gate, &bias_up};

@@ -42,6 +42,12 @@ struct Inference::Impl {
   bool may_fuse(Op op) const {
     return has(op) && !by_row() && ProductObserver::active == nullptr && accelerator.amp_dtype() == DType::None;
   }
+  // Returns an input of a matrix product, converted to the scope's dtype under amp. Other dtypes than floats stay, for the
+  // check to reject.
+  Tensor amp_input(const Tensor& tensor) const {
+    const DType dtype = accelerator.amp_dtype();
+    return dtype == DType::None || !is_op_float(tensor.dtype()) ? tensor : tensor.to(dtype);
+  }
   // Returns true for an op that the accelerator lacks and that can be composed of other ops of the table.
   bool is_sequence(Op op) const noexcept {
     return !has(op) && (is_fused(op) || ((op == Op::LinearMulti || op == Op::GatedLinear) && has(Op::Linear)));

@@ -28,7 +28,9 @@ Training::~Training() = default;
 
 void Training::matmul(const Tensor& out, const Tensor& a, const Tensor& b, bool accumulate) {
   const auto params = accumulate_params(accumulate);
-  impl_->run(Op::Matmul, std::array{&out, &a, &b}, &params, sizeof(params));
+  const Tensor a_in = impl_->amp_input(a);
+  const Tensor b_in = impl_->amp_input(b);
+  impl_->run(Op::Matmul, std::array{&out, &a_in, &b_in}, &params, sizeof(params));
 }
 
 void Training::softmax_masked(const Tensor& out, const Tensor& x, const Tensor& mask, float scale) {

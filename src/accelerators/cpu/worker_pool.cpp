@@ -19,6 +19,7 @@
 #include <cstdlib>
 #include <exception>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -256,9 +257,9 @@ void State::start_workers() {
   region_spin = spins ? kRegionSpin : std::chrono::nanoseconds(0);
   workers.reserve(static_cast<size_t>(threads) - 1);
   for (int index = 1; index < threads; ++index) {
-    auto* start = new WorkerStart{index, epoch.load()};
+    auto* start = new (std::nothrow) WorkerStart{index, epoch.load()};
     pthread_t worker;
-    const int error = pthread_create(&worker, nullptr, worker_main, start);
+    const int error = start ? pthread_create(&worker, nullptr, worker_main, start) : ENOMEM;
     if (error != 0) {
       delete start;
       stop_workers();
@@ -288,6 +289,7 @@ class FlushScope {
 }  // namespace
 
 WorkerPool& WorkerPool::instance() {
+  state();  // here, because size() must not throw, as making it does where memory is short
   static WorkerPool pool;
   return pool;
 }

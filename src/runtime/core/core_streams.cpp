@@ -1,4 +1,5 @@
 // Implements core.h: streams and events, and the graphs that they record.
+#include <functional>
 #include <string>
 
 #include "anyaccel/error.h"
@@ -38,14 +39,16 @@ ScopeGuard DriverCore::use_stream(const Stream& s) {
   flush(index);  // other streams may wait for work of the stream that is no longer current
   const Stream previous = state.streams[static_cast<size_t>(index)];
   const int previous_device = state.device;
-  state.streams[static_cast<size_t>(index)] = s;
-  state.device = index;
-  return ScopeGuard([this, s, previous, previous_device, index](bool) {
+  ScopeGuard guard([this, s, previous, previous_device, index](bool) {
     ThreadState& inner = thread();
     inner.streams[static_cast<size_t>(index)] = previous;
     inner.device = previous_device;
     flush_stream(driver_stream(s));
   });
+  // After the guard, for which there may be no memory.
+  state.streams[static_cast<size_t>(index)] = s;
+  state.device = index;
+  return guard;
 }
 
 Event DriverCore::make_event(bool timing) { return Event(context(current_device_index).make_event(timing)); }
@@ -102,10 +105,10 @@ ScopeGuard DriverCore::capture(Graph& graph, std::optional<uint64_t> pool, const
     throw InvalidArgument("capture_to_graph: this thread is capturing a graph already; captures do not nest",
                           AA_FAILED_PRECONDITION);
   }
+  auto scope = std::make_shared<CaptureScope>();
   const uint64_t used_pool = pool.value_or(0) != 0 ? *pool : c.allocator->begin_pool();
   if (pool.value_or(0) != 0) c.allocator->retain_pool(used_pool);
   const auto* table = c.instance->graph;
-  auto scope = std::make_shared<CaptureScope>();
   scope->pool = used_pool;
   try {
     first.begin_capture(scope);
@@ -117,30 +120,39 @@ ScopeGuard DriverCore::capture(Graph& graph, std::optional<uint64_t> pool, const
     c.allocator->release_pool(used_pool);
     throw;
   }
-  state.pool = used_pool;
-  auto current = std::make_shared<ScopeGuard>(use_stream(target));
-  return ScopeGuard([this, graph, target, used_pool, table, scope, current](bool unwinding) mutable {
-    if (!scope->is_mine()) {
-      throw InvalidArgument("a capture has to be ended by the thread that began it", AA_FAILED_PRECONDITION);
-    }
-    auto* inner = static_cast<DriverGraph*>(graph.state());
-    DeviceContext& device_context = *inner->context();
-    thread().pool = 0;
-    current.reset();
-    aa_graph* captured = nullptr;
-    aa_status* status = table->capture_end(driver_stream(target).stream(), unwinding ? nullptr : &captured);
-    std::unique_ptr<HostCalls> calls = scope->end();
-    if (status || unwinding || !captured) {
-      device_context.allocator->release_pool(used_pool);
-      if (unwinding) {
-        release_status(status);
-        return;
+  try {
+    auto current = std::make_shared<ScopeGuard>(use_stream(target));
+    std::function<void(bool)> finish = [this, graph, target, used_pool, table, scope, current](bool unwinding) mutable {
+      if (!scope->is_mine()) {
+        throw InvalidArgument("a capture has to be ended by the thread that began it", AA_FAILED_PRECONDITION);
       }
-      device_context.check(status, "graph.capture_end");
-      device_context.check_made(captured, "graph.capture_end");
-    }
-    inner->set(captured, used_pool, std::move(calls));
-  });
+      auto* inner = static_cast<DriverGraph*>(graph.state());
+      DeviceContext& device_context = *inner->context();
+      thread().pool = 0;
+      current.reset();
+      aa_graph* captured = nullptr;
+      aa_status* status = table->capture_end(driver_stream(target).stream(), unwinding ? nullptr : &captured);
+      std::unique_ptr<HostCalls> calls = scope->end();
+      if (status || unwinding || !captured) {
+        device_context.allocator->release_pool(used_pool);
+        if (unwinding) {
+          release_status(status);
+          return;
+        }
+        device_context.check(status, "graph.capture_end");
+        device_context.check_made(captured, "graph.capture_end");
+      }
+      inner->set(captured, used_pool, std::move(calls));
+    };
+    state.pool = used_pool;
+    return ScopeGuard(std::move(finish));
+  } catch (...) {
+    // There is no memory for the guard.
+    release_status(table->capture_end(first.stream(), nullptr));
+    scope->end();
+    c.allocator->release_pool(used_pool);
+    throw;
+  }
 }
 
 void DriverCore::replay(const Graph& graph) {

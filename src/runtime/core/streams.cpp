@@ -20,11 +20,10 @@ DriverEvent& driver_event(const anyaccel::Event& event) {
   return *impl;
 }
 
-std::unique_ptr<HostCalls> CaptureScope::end() {
-  auto calls = std::make_unique<HostCalls>();
+std::unique_ptr<HostCalls> CaptureScope::end() noexcept {
   const std::vector<std::shared_ptr<DriverStream>> ending = std::move(streams);
-  for (const std::shared_ptr<DriverStream>& stream : ending) stream->end_capture(*calls);
-  return calls;
+  for (const std::shared_ptr<DriverStream>& stream : ending) stream->end_capture();
+  return std::move(calls);
 }
 
 void HostEvent::record(const anyaccel::Stream& stream) {
@@ -127,6 +126,7 @@ void DriverStream::begin_capture(const std::shared_ptr<CaptureScope>& scope) {
       throw InvalidArgument("the stream is capturing a graph already", AA_FAILED_PRECONDITION);
     }
     context_.set_capturing(host_.stream, true);
+    capture_ = scope.get();
   } catch (...) {
     if (closed) gate_.open();
     scope->streams.pop_back();
@@ -134,9 +134,8 @@ void DriverStream::begin_capture(const std::shared_ptr<CaptureScope>& scope) {
   }
 }
 
-void DriverStream::end_capture(HostCalls& calls) noexcept {
-  for (auto& call : captured_calls_) calls.push_back(std::move(call));
-  captured_calls_.clear();
+void DriverStream::end_capture() noexcept {
+  capture_ = nullptr;
   context_.set_capturing(host_.stream, false);
   gate_.open();
 }
@@ -159,13 +158,14 @@ void DriverStream::host_call(std::function<void()> function) {
   auto owned = std::make_unique<std::function<void()>>(std::move(function));
   const StreamGate::Pass pass(gate_);
   if (capturing()) {
-    captured_calls_.reserve(captured_calls_.size() + 1);
+    HostCalls& kept = *capture_->calls;
+    kept.reserve(kept.size() + 1);
     context_.check(
         context_.driver().stream_host_call(
             host_.stream, [](void* user) { call_logging_errors(*static_cast<std::function<void()>*>(user)); },
             owned.get()),
         "stream_host_call");
-    captured_calls_.push_back(std::move(owned));
+    kept.push_back(std::move(owned));
     return;
   }
   aa_status* status = context_.driver().stream_host_call(

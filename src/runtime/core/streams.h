@@ -23,8 +23,10 @@ struct CaptureScope : CaptureOwner {
   uint64_t pool = 0;                                   // of the graph
   std::vector<std::shared_ptr<DriverStream>> streams;  // the streams that take part; accessed by the capturing thread
 
+  std::unique_ptr<HostCalls> calls = std::make_unique<HostCalls>();  // what end() returns
+
   // Every thread may use the streams again; returns the host calls that the graph keeps.
-  std::unique_ptr<HostCalls> end();
+  std::unique_ptr<HostCalls> end() noexcept;
 };
 
 class DriverStream final : public detail::StreamState, public std::enable_shared_from_this<DriverStream> {
@@ -46,10 +48,9 @@ class DriverStream final : public detail::StreamState, public std::enable_shared
   DeviceContext& context() const noexcept { return context_; }
   StreamGate& gate() const noexcept { return gate_; }
   // Adds the stream to a capture of the calling thread. InvalidArgument if it takes part in a capture already. During
-  // the capture, functions passed to host_call are kept here, and afterwards by the graph: a replay calls them again.
+  // the capture, functions passed to host_call are kept by it, and afterwards by the graph: a replay calls them again.
   void begin_capture(const std::shared_ptr<CaptureScope>& scope);
-  // Adds those functions to `calls`.
-  void end_capture(HostCalls& calls) noexcept;
+  void end_capture() noexcept;
   bool capturing() const noexcept { return gate_.closed(); }
 
  private:
@@ -57,7 +58,7 @@ class DriverStream final : public detail::StreamState, public std::enable_shared
   std::shared_ptr<DeviceContext> owner_;
   HostStream host_;
   mutable StreamGate gate_;
-  HostCalls captured_calls_;  // of the capturing thread
+  CaptureScope* capture_ = nullptr;  // of the capturing thread
 };
 
 class DriverEvent final : public detail::EventState {

@@ -158,7 +158,7 @@ struct CachingAllocator::Impl {
     size_t operator()(const BinKey& key) const noexcept { return hash(key.stream, key.pool); }
   };
 
-  Impl(MemorySource& m, FenceSource& f) : memory(m), fences(f) {}
+  Impl(MemorySource& m, FenceSource& f);
   ~Impl();
 
   static size_t hash(const void* stream, uint64_t pool) noexcept {
@@ -195,6 +195,7 @@ struct CachingAllocator::Impl {
   void* call_source(size_t bytes);
   Block* add_segment(void* base, size_t bytes, Bin& bin, bool small);
   Bin& find_or_make_bin(const void* stream, uint64_t pool);
+  static std::unique_ptr<Bin> make_bin(const void* stream, uint64_t pool);
   bool drain(bool wait);  // whether a pending block became free
   void give_back_idle(uint64_t capturing_pool = 0);
   bool wait_for_stream(const void* stream) noexcept;
@@ -202,7 +203,9 @@ struct CachingAllocator::Impl {
   Block* detach(Bin& bin, size_t from, size_t end) noexcept;  // `lock` is held
   void drop_leaving(Bin& bin) noexcept;                       // `lock` is held
   void record_fences(PendingFree& entry) noexcept;
-  void move_bin(Bin& from, Bin& to) noexcept;
+  void move_bin(BinKey old_key, BinKey key) noexcept;
+  template <class Wanted>
+  Bin* bin_with(Wanted is_wanted) noexcept;
   void leave_idle_segments(Bin& bin) noexcept;
   bool is_idle(const void* stream) noexcept;
   void release_pool(uint64_t pool) noexcept;

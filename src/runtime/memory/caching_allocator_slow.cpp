@@ -20,6 +20,18 @@ const void* CachingAllocator::Impl::nobody() noexcept {
   return &key;
 }
 
+std::unique_ptr<CachingAllocator::Impl::Bin> CachingAllocator::Impl::make_bin(const void* stream, uint64_t pool) {
+  auto bin = std::make_unique<Bin>();
+  bin->stream = stream;
+  bin->pool = pool;
+  return bin;
+}
+
+CachingAllocator::Impl::Impl(MemorySource& m, FenceSource& f) : memory(m), fences(f) {
+  // Here, because functions that must not fail put memory into it.
+  bins.emplace(BinKey{nobody(), 0}, make_bin(nobody(), 0));
+}
+
 CachingAllocator::Impl::~Impl() {
   for (PendingFree& entry : pending) {
     for (void* fence : entry.fences) fences.destroy(fence);
@@ -37,15 +49,11 @@ CachingAllocator::Impl::Bin& CachingAllocator::Impl::find_or_make_bin(const void
     throw InvalidArgument("memory pool " + std::to_string(pool) + " does not exist on " + memory.name() +
                           " (any more): its last graph is gone");
   }
-  auto& slot = bins[BinKey{stream, pool}];
-  if (!slot) {
-    slot = std::make_unique<Bin>();
-    slot->stream = stream;
-    slot->pool = pool;
-  }
+  const auto found = bins.find(BinKey{stream, pool});
+  const auto slot = found != bins.end() ? found : bins.emplace(BinKey{stream, pool}, make_bin(stream, pool)).first;
   std::lock_guard guard(lock);
-  bin_cache[hash(stream, pool) >> 58] = slot.get();
-  return *slot;
+  bin_cache[hash(stream, pool) >> 58] = slot->second.get();
+  return *slot->second;
 }
 
 void CachingAllocator::Impl::raise_idle_peaks(bool small) noexcept {
@@ -143,13 +151,10 @@ CachingAllocator::Block* CachingAllocator::Impl::take(Bin& bin, size_t bytes, bo
     block = fit(bin, rounded, small);
   }
   if (!block && bin.pool == 0) {
-    const auto found = bins.find(BinKey{nobody(), 0});
-    if (found != bins.end()) {
-      Bin& orphans = *found->second;
-      if (orphans.unmerged[small] != 0) merge(orphans, small);
-      block = fit(orphans, rounded, small);
-      if (block) block->bin = &bin;
-    }
+    Bin& orphans = *bins.find(BinKey{nobody(), 0})->second;
+    if (orphans.unmerged[small] != 0) merge(orphans, small);
+    block = fit(orphans, rounded, small);
+    if (block) block->bin = &bin;
   }
   if (block) give_out(block, bytes);
   return block;
@@ -160,9 +165,7 @@ CachingAllocator::Block* CachingAllocator::Impl::take(Bin& bin, size_t bytes, bo
 // null if there is none.
 CachingAllocator::Block* CachingAllocator::Impl::adopt(Bin& bin, size_t most, bool small, Rounded rounded) {
   std::lock_guard guard(lock);
-  const auto found = bins.find(BinKey{nobody(), 0});
-  if (found == bins.end()) return nullptr;
-  Bin& orphans = *found->second;
+  Bin& orphans = *bins.find(BinKey{nobody(), 0})->second;
   if (orphans.unmerged[small] != 0) merge(orphans, small);
   reserve_block();  // for the split that follows
   const size_t end = size_classes::domain_end(small);
@@ -474,9 +477,25 @@ void CachingAllocator::Impl::give_back_idle(uint64_t capturing_pool) {
 
 // ---- pools and streams ---------------------------------------------------------------------------------------------
 
-// Everything of one bin becomes the other's. When the pool changes, its segments change with it.
-void CachingAllocator::Impl::move_bin(Bin& from, Bin& to) noexcept {
+// Gives everything of a bin another stream or pool; the bin ends, or becomes that of the new key. When the pool changes,
+// its segments change with it. Allocates nothing: it must succeed where memory is short.
+void CachingAllocator::Impl::move_bin(BinKey old_key, BinKey key) noexcept {
   std::lock_guard guard(lock);
+  auto node = bins.extract(old_key);
+  Bin& from = *node.mapped();
+  bin_cache.fill(nullptr);
+  const auto found = bins.find(key);
+  if (found == bins.end()) {
+    for (Segment* segment = segments; segment; segment = segment->next) {
+      if (segment->pool == from.pool) segment->pool = key.pool;
+    }
+    from.stream = key.stream;
+    from.pool = key.pool;
+    node.key() = key;
+    bins.insert(std::move(node));
+    return;
+  }
+  Bin& to = *found->second;
   Block* free_blocks = detach(from, 0, size_classes::kCount);
   for (Segment* segment = segments; segment; segment = segment->next) {
     if (segment->pool == from.pool) segment->pool = to.pool;
@@ -489,13 +508,19 @@ void CachingAllocator::Impl::move_bin(Bin& from, Bin& to) noexcept {
     free_blocks = block->next;
     push(block);
   }
-  bin_cache.fill(nullptr);
+}
+
+// Returns a bin whose key is_wanted() accepts; null if there is none.
+template <class Wanted>
+CachingAllocator::Impl::Bin* CachingAllocator::Impl::bin_with(Wanted is_wanted) noexcept {
+  const auto found = std::find_if(bins.begin(), bins.end(), [&](const auto& entry) { return is_wanted(entry.first); });
+  return found == bins.end() ? nullptr : found->second.get();
 }
 
 // Segments of a graph's pool that are free as a whole become available to all streams and pools. The stream of the bin is
 // idle.
 void CachingAllocator::Impl::leave_idle_segments(Bin& bin) noexcept {
-  Bin& orphans = find_or_make_bin(nobody(), 0);
+  Bin& orphans = *bins.find(BinKey{nobody(), 0})->second;
   std::lock_guard guard(lock);
   const auto leaves = [&bin](const Segment* segment) {
     if (segment->pool != bin.pool) return false;
@@ -537,18 +562,9 @@ void CachingAllocator::Impl::release_pool(uint64_t pool) noexcept {
   const auto found = pools.find(pool);
   if (found == pools.end() || --found->second > 0) return;
   pools.erase(found);
-  std::vector<std::unique_ptr<Bin>> ending;
-  for (auto it = bins.begin(); it != bins.end();) {
-    if (it->first.pool == pool) {
-      ending.push_back(std::move(it->second));
-      it = bins.erase(it);
-    } else {
-      ++it;
-    }
-  }
-  for (const auto& bin : ending) {
+  while (Bin* bin = bin_with([pool](const BinKey& key) { return key.pool == pool; })) {
     if (is_idle(bin->stream)) leave_idle_segments(*bin);
-    move_bin(*bin, find_or_make_bin(bin->stream, 0));
+    move_bin({bin->stream, pool}, {bin->stream, 0});
   }
   {
     std::lock_guard guard(lock);
@@ -568,16 +584,9 @@ void CachingAllocator::Impl::forget_stream(const void* stream) noexcept {
       }
     }
   }
-  std::vector<std::unique_ptr<Bin>> ending;
-  for (auto it = bins.begin(); it != bins.end();) {
-    if (it->first.stream == stream) {
-      ending.push_back(std::move(it->second));
-      it = bins.erase(it);
-    } else {
-      ++it;
-    }
+  while (Bin* bin = bin_with([stream](const BinKey& key) { return key.stream == stream; })) {
+    move_bin({stream, bin->pool}, {nobody(), bin->pool});
   }
-  for (const auto& bin : ending) move_bin(*bin, find_or_make_bin(nobody(), bin->pool));
   drain(false);
 }
 

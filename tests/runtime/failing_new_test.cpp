@@ -1,0 +1,103 @@
+// Makes every allocation of the host fail in turn, or all from it on, while streams, graphs and tensors are made, used and
+// released: each failure is an exception, after which everything works again.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <new>
+#include <utility>
+
+#include "anyaccel/accelerator.h"
+#include "anyaccel/error.h"
+#include "anyaccel/ops/training.h"
+
+namespace {
+
+thread_local long allocations_left = -1;  // before the first failure; -1: none fails
+thread_local bool all_later_fail = false;
+
+void* allocate(std::size_t bytes, std::size_t alignment) {
+  if (allocations_left == 0) {
+    if (!all_later_fail) allocations_left = -1;
+    throw std::bad_alloc();
+  }
+  if (allocations_left > 0) --allocations_left;
+  void* memory = nullptr;
+  if (posix_memalign(&memory, alignment, bytes ? bytes : 1) != 0) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return allocate(bytes, 16); }
+void* operator new(std::size_t bytes, std::align_val_t alignment) {
+  return allocate(bytes, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace anyaccel {
+namespace {
+
+float work() {
+  Accelerator& accelerator = *get_accelerator();
+  ops::Training ops(accelerator);
+  const Stream stream = accelerator.Stream();
+  const ScopeGuard current = accelerator.stream(stream);
+  const Tensor x = accelerator.FloatTensor({8, 8}), sum = accelerator.FloatTensor({8, 8});
+  x.fill(2);
+  sum.fill(0);
+  Graph graph = accelerator.create_graph();
+  {
+    const ScopeGuard capture = accelerator.capture_to_graph(graph);
+    const Tensor square = accelerator.FloatTensor({8, 8});
+    ops.multiply(square, x, x);
+    ops.add(sum, sum, square);
+    stream.host_call([] {});
+  }
+  accelerator.replay_graph(graph);
+  accelerator.replay_graph(graph);
+  Event event = accelerator.Event(true);
+  event.record(stream);
+  event.synchronize();
+  return sum.to(DType::BF16).transpose(0, 1).contiguous().to_vector<float>()[5];
+}
+
+// Returns whether the work was done.
+bool work_with_failure(long before, bool all_later) {
+  allocations_left = before;
+  all_later_fail = all_later;
+  bool done = false;
+  try {
+    done = work() == 8;
+    allocations_left = -1;
+    EXPECT_TRUE(done) << "a wrong result after " << before << " allocations";
+  } catch (const std::bad_alloc&) {
+    allocations_left = -1;
+  } catch (const Error& error) {
+    allocations_left = -1;
+    EXPECT_EQ(error.code(), AA_RESOURCE_EXHAUSTED) << error.what();
+  }
+  return done;
+}
+
+TEST(FailingNew, EachIsAnExceptionAfterWhichEverythingWorks) {
+  ASSERT_EQ(work(), 8);
+  const Stream& before = get_accelerator()->current_stream();
+  for (const bool all_later : {false, true}) {
+    // Some failures are got over, so that only a run without any means that all were tried.
+    for (long n = 0; n < 2000; ++n) {
+      work_with_failure(n, all_later);
+      ASSERT_EQ(get_accelerator()->current_stream(), before) << n;
+      ASSERT_EQ(work(), 8) << n;
+      allocations_left = 1000000;
+      work();
+      if (1000000 - std::exchange(allocations_left, -1) <= n) break;
+    }
+  }
+  EXPECT_EQ(get_accelerator()->memory_allocated(), 0);
+}
+
+}  // namespace
+}  // namespace anyaccel

@@ -197,7 +197,8 @@ TEST(Job, TextIsReadBackUnchanged) {
   EXPECT_EQ(back.program, job.program);
   EXPECT_TRUE(back.bind_cores && back.prefix_output && back.pass_local_rank);
   for (const char* bad : {"", "{", "[]", "{\"hosts\": 1}"}) EXPECT_THROW(parse_job(bad, ""), InvalidArgument) << bad;
-  // Another version may know other members, so that its text is not read any further.
+  EXPECT_THROW(check_version(job, "1.2 (commit abd)"), InvalidArgument);
+  // Another version may write other members.
   try {
     parse_job(R"({"version": "0.9", "hosts": 1})", job.version);
     ADD_FAILURE() << "the job of another version was taken";

@@ -28,6 +28,22 @@ same_text() {
   cmp -s $W/one $W/out || fail "$1: another text than one process writes: $(said)"
 }
 
+# node3_lacks_ranks LAUNCHER...: a host that cannot start its ranks ends the job at once, and not when the others have waited
+# for the time limit.
+node3_lacks_ranks() {
+  mkdir -p $W/empty
+  on node3 mount --bind $W/empty "$(dirname "$ranks")"
+  begin=$(date +%s)
+  code=0
+  launch "$@" "$ranks" "" || code=$?
+  seconds=$(($(date +%s) - begin))
+  on node3 umount "$(dirname "$ranks")"
+  [ $code -ne 0 ] && [ $seconds -le 30 ] || fail "$1: exit code $code after $seconds s: $(said)"
+  grep -q "multi_host_ranks. is not a program" $W/err || fail "$1: $(said)"
+  left_behind node1 "multi_host_ranks|anyaccel launch|mpirun"
+  left_behind node2 "multi_host_ranks|anyaccel launch"
+}
+
 # cut_off LAUNCHER...: a host that goes silent in the middle ends the job, by name, and everything that the launcher started.
 cut_off() {
   launch "$@" "$ranks" "$backend" forever &

@@ -7,4 +7,6 @@ anyaccel=$1 source=$2 ranks=$3
 hosts_up 3
 six_ranks mpich "$ranks" mpi
 same_text mpich
+node3_lacks_ranks mpich
+grep -q "node3: a rank was not started" $W/err || fail "$(said)"
 echo "mpich: ok"

@@ -10,6 +10,8 @@ as_root="--launcher_args --allow-run-as-root"
 six_ranks openmpi $as_root "$ranks" mpi
 # shellcheck disable=SC2086
 same_text openmpi $as_root
+# shellcheck disable=SC2086
+node3_lacks_ranks openmpi $as_root
 backend=mpi
 # shellcheck disable=SC2086
 cut_off openmpi $as_root

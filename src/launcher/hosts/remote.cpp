@@ -11,6 +11,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <filesystem>
 #include <iostream>
 #include <iterator>
@@ -42,16 +43,13 @@ std::string take_job_variable() {
   return copy;
 }
 
-JobPlan read_job(const std::string& text, const std::string& version) {
+void enter(const JobPlan& job, const std::string& version) {
+  use_log_level(job.log_level);
   try {
-    return parse_job(text, version);
+    check_version(job, version);
   } catch (const InvalidArgument& error) {
     throw InvalidArgument(own_host_name() + ": " + error.what());
   }
-}
-
-void enter(const JobPlan& job) {
-  use_log_level(job.log_level);
   if (job.directory.empty()) return;
   std::error_code error;
   std::filesystem::current_path(job.directory, error);
@@ -96,16 +94,23 @@ int run_remote(const LaunchOptions& options, Plan plan, const std::string& self)
 
 int start_node(int node, const std::string& version) {
   const std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-  const JobPlan job = read_job(text, version);
-  enter(job);
+  const JobPlan job = parse_job(text, version);
+  enter(job, version);
   return run_ranks(job, node, {}, own_program());
 }
 
 int start_rank(const std::string& version) {
-  JobPlan job = read_job(take_job_variable(), version);
-  const Place place = read_place(job, own_environment());
-  enter(job);
-  return run_ranks(job, place.node, {place.local_rank}, own_program());
+  JobPlan job;
+  try {
+    job = parse_job(take_job_variable(), version);
+    enter(job, version);
+    const Place place = read_place(job, own_environment());
+    return run_ranks(job, place.node, {place.local_rank}, own_program());
+  } catch (const std::exception& error) {
+    // An mpirun may wait for its other processes when one ends that has not started MPI (MPICH does).
+    report_failure(job.control, own_host_name(), 2, own_host_name() + ": a rank was not started; the job is ended");
+    throw;
+  }
 }
 
 int start_ssh(const std::string& host, int ssh_port, const std::string& version) {

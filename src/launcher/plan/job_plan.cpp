@@ -70,16 +70,18 @@ std::string job_text(const JobPlan& job) {
   }
 }
 
+void check_version(const JobPlan& job, std::string_view version) {
+  if (job.version == version) return;
+  throw InvalidArgument("anyaccel here is " + std::string(version) + ", and " + job.version +
+                        " started the job; install the same version at the same path on every host");
+}
+
 JobPlan parse_job(std::string_view text, std::string_view version) {
   JobPlan job;
   try {
     const JsonDocument document = JsonDocument::parse(text, "the job");
     const JsonRef json = document.root();
     job.version = json.at("version").string();
-    if (job.version != version) {
-      throw InvalidArgument("anyaccel here is " + std::string(version) + ", and " + job.version +
-                            " started the job; install the same version at the same path on every host");
-    }
     const JsonRef hosts = json.at("hosts");
     for (size_t i = 0; i < hosts.size(); ++i) {
       Host& host = job.hosts.emplace_back();
@@ -112,6 +114,7 @@ JobPlan parse_job(std::string_view text, std::string_view version) {
     job.control.port = whole_number(control.at("port"));
     job.control.secret = control.at("secret").string();
   } catch (const CheckpointError& error) {
+    if (!job.version.empty()) check_version(job, version);  // which may write other members
     throw InvalidArgument(std::string("the launcher's description of the job cannot be read: ") + error.what());
   }
   if (job.program.empty()) throw InvalidArgument("the launcher's description of the job names no program");

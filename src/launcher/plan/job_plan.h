@@ -55,8 +55,10 @@ struct JobPlan {
 
 // JSON. InvalidArgument for text that is not UTF-8.
 std::string job_text(const JobPlan& job);
-// InvalidArgument for a text that is not from job_text(), or is that of another version than this program's: ranks of two
-// versions may divide a model differently.
+// InvalidArgument if another version than this program's made the plan: ranks of two versions may divide a model
+// differently.
+void check_version(const JobPlan& job, std::string_view version);
+// InvalidArgument for a text that is not from job_text(), which says if it is from another version than this program's.
 JobPlan parse_job(std::string_view text, std::string_view version);
 
 }  // namespace anyaccel::launcher

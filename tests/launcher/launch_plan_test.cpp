@@ -157,7 +157,9 @@ TEST(Plan, HostsStartedByAPerson) {
   options.num_accelerators = 4;
   EXPECT_SAYS(error_of(options, FakeMachine()), "needs --master_addr");
   options.master_addr = "10.0.0.1";
-  EXPECT_EQ(make_plan(options, FakeMachine()).job.world_size(), 8);
+  const JobPlan job = make_plan(options, FakeMachine()).job;
+  EXPECT_EQ(job.world_size(), 8);
+  EXPECT_EQ(job.hosts[1].name, "node_rank=1");
 }
 
 TEST(Plan, SlurmsAllocation) {

@@ -224,7 +224,11 @@ class GlooTransport final : public MessageTransport {
               ", which cannot reach each other: MASTER_ADDR=" + master +
               " means the loopback interface on one host; pass an address of the network (--master_addr)");
         }
-        if (table_.connect(gloo_, peer, entry.data(), entry.size(), &words)) fail("connecting to", peer, words);
+        if (table_.connect(gloo_, peer, entry.data(), entry.size(), &words)) {
+          throw CommunicationError("connecting to " + name(peer) + ": " + words.text +
+                                   "; every rank must reach those of other hosts at ports that their kernels choose: "
+                                   "allow these connections where a firewall forbids them");
+        }
       }
     } catch (...) {
       table_.close(gloo_);

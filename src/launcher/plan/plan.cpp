@@ -45,7 +45,8 @@ std::vector<Host> unnamed_hosts(const LaunchOptions& options) {
   }
   std::vector<Host> hosts;
   for (int i = 0; i < options.num_nodes; ++i) {
-    hosts.push_back(numbered("node" + std::to_string(i), options.num_accelerators));
+    // Their names are not known; messages must not look as if they were ("node1" may be another one's).
+    hosts.push_back(numbered("node_rank=" + std::to_string(i), options.num_accelerators));
   }
   return hosts;
 }

@@ -661,6 +661,9 @@ void long_work_holds_its_stream(const Context& c) {
   Stream held(c);
   Stream waiting(c);
   Event event(c);
+  int32_t nothing = 0;
+  c.ok_or_unsupported(c.driver.stream_query(held, &nothing), "stream_query");
+  c.ok_or_unsupported(c.driver.event_query(event, &nothing), "event_query");
   for (int copies = 8; copies <= 128; copies *= 2) {
     c.upload(first.data(), ones.data(), size);
     c.upload(second.data(), old.data(), size);

@@ -243,6 +243,8 @@ struct AtTheEnd {
     Accelerator& accelerator = *tensor.device().accelerator;
     try {
       const auto current = accelerator.stream(stream);
+      const Tensor normed = tensor.clone().view({1, 4});
+      ops->rms_norm(normed, normed, {}, 1e-5f);  // which needs working memory of the thread
       const Floats found = tensor.clone().to(DType::F64).to(DType::F32).to_vector<float>();
       const bool same = found == Floats{1, 2, 3, 4} && numbers(get_accelerator()->device()).numel() == 4;
       std::fprintf(stderr, same ? "static objects work" : "wrong values");
@@ -271,6 +273,7 @@ TEST_F(AcceleratorLifetime, ObjectsWithStaticLifetimeMayUseTheirs) {
         }
         at_the_end.pinned = accelerator.pin_memory(numbers({}), true, true, /*required=*/false);
         at_the_end.ops = accelerator.create_op_builder("InferenceBuilder")->load_as<ops::Inference>();
+        at_the_end.ops->rms_norm(numbers(accelerator.device()).view({1, 4}), at_the_end.tensor.view({1, 4}), {}, 1e-5f);
         at_the_end.session = std::make_unique<llm::Session>(llm::Model::load(ANYACCEL_TEST_DATA "/models/llama_bias"),
                                                             llm::SessionOptions{.sequences = 1, .context = 16});
         replace();

@@ -214,6 +214,7 @@ TEST_F(Members, HostMemoryIsRegistered) {
   const size_t page = pages.bytes / 4;
   expect_code(AA_ALREADY_EXISTS, [&] { accelerator.register_host_memory(first, pages.bytes); });
   expect_code(AA_ALREADY_EXISTS, [&] { accelerator.register_host_memory(first + page, page); });
+  expect_code(AA_INVALID_ARGUMENT, [&] { accelerator.register_host_memory(first, SIZE_MAX); });
   const Tensor there = inside.to(accelerator.device());
   EXPECT_EQ(there.to_vector<float>(), Floats(8, 2));
   EXPECT_FALSE(accelerator.unpin_memory(inside)) << "the program's own memory is the program's";

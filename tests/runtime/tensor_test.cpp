@@ -9,6 +9,9 @@
 #include <cstdlib>
 #include <limits>
 #include <numeric>
+#include <random>
+#include <set>
+#include <string>
 #include <vector>
 
 #include "anyaccel/accelerator.h"
@@ -197,6 +200,69 @@ TEST(TensorCopies, ShapesMustBeEqual) {
   EXPECT_THROW(counting({3}).copy_from(counting({4})), InvalidArgument);
   EXPECT_THROW(counting({3}).copy_from(counting({1})), InvalidArgument);
   EXPECT_THROW(counting({3}).expand({2, 3}).copy_from(counting({2, 3})), InvalidArgument);
+}
+
+TEST(TensorCopies, FromMemoryThatIsSharedIsRefused) {
+  const Tensor t = counting({2, 6, 4});
+  const auto shares = [](const Tensor& to, const Tensor& from) {
+    try {
+      to.copy_from(from);
+      return false;
+    } catch (const InvalidArgument& error) {
+      EXPECT_NE(std::string(error.what()).find("source.clone()"), std::string::npos) << error.what();
+      return true;
+    }
+  };
+  EXPECT_TRUE(shares(t.slice(1, 0, 5), t.slice(1, 1, 6)));
+  EXPECT_TRUE(shares(t.slice(2, 1, 4), t.slice(2, 0, 3)));
+  EXPECT_TRUE(shares(t.slice(2, 0, 4, 2), t.slice(2, 0, 2)));
+  EXPECT_TRUE(shares(t.slice(1, 0, 4), t.slice(1, 0, 4).transpose(1, 2)));
+  EXPECT_TRUE(shares(t.select(0, 0), t.select(0, 0).select(0, 5).expand({6, 4})));
+  EXPECT_EQ(t.to_vector<float>(), counting({2, 6, 4}).to_vector<float>()) << "something was copied";
+
+  EXPECT_FALSE(shares(t, t));
+  EXPECT_FALSE(shares(t.slice(1, 0, 3), t.slice(1, 3, 6)));
+  EXPECT_FALSE(shares(t.slice(2, 0, 2), t.slice(2, 2, 4)));
+  EXPECT_FALSE(shares(t.slice(2, 0, 4, 2), t.slice(2, 1, 4, 2)));
+  EXPECT_FALSE(shares(t.select(0, 0).slice(0, 0, 4), t.select(0, 1).slice(0, 0, 4).transpose(0, 1)));
+  EXPECT_FALSE(shares(t.select(1, 0), t.select(1, 5)));
+  EXPECT_FALSE(shares(t.slice(1, 0, 0), t.slice(1, 0, 0)));
+}
+
+// Against marking each element, over random views of one storage.
+TEST(TensorCopies, WhatIsSharedIsFoundForRandomViews) {
+  std::mt19937 random(3);
+  const auto pick = [&](int64_t most) { return static_cast<int64_t>(random() % static_cast<uint64_t>(most + 1)); };
+  const Tensor all = counting({200});
+  int shared = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const Shape shape{1 + pick(3), 1 + pick(3), 1 + pick(3)};
+    const auto view = [&] {
+      const int64_t strides[] = {1 + pick(20), 1 + pick(12), 1 + pick(6)};
+      return Tensor(all.storage(), all.dtype(), shape, strides, pick(80));
+    };
+    const Tensor to = view(), from = view();
+    std::set<float> elements;
+    const Tensor names = counting({200});
+    const auto of = [&](const Tensor& t) {
+      return Tensor(names.storage(), names.dtype(), shape, t.strides(), t.storage_offset()).to_vector<float>();
+    };
+    for (const float x : of(to)) elements.insert(x);
+    bool expected = false;
+    for (const float x : of(from)) expected = expected || elements.contains(x);
+    const bool same = to.storage_offset() == from.storage_offset() && std::ranges::equal(to.strides(), from.strides());
+    if (same) continue;
+    shared += expected;
+    bool refused = false;
+    try {
+      to.copy_from(from);
+    } catch (const InvalidArgument&) {
+      refused = true;
+    }
+    ASSERT_EQ(refused, expected) << i;
+  }
+  EXPECT_GT(shared, 300);
+  EXPECT_LT(shared, 2700);
 }
 
 TEST(TensorCopies, ToTheSamePlaceIsTheSameTensor) {

@@ -33,7 +33,7 @@ struct OptimizerOptions {
   Placement placement = Placement::Device;
   // For Placement::Files: an existing directory on a disk, in which the optimizer creates a file that it removes when
   // it is destroyed.
-  std::filesystem::path directory;
+  std::filesystem::path directory = {};
 };
 
 class Optimizer {

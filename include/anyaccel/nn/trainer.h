@@ -31,7 +31,7 @@ struct TrainerOptions {
   Schedule schedule;
   double max_norm = 1;  // of the norm of all gradients together; 0: they are not clipped
   // Ranks that each get a part of every batch; null: this process alone. All must start with the same parameters.
-  std::shared_ptr<comm::ProcessGroup> group;
+  std::shared_ptr<comm::ProcessGroup> group = {};
   // FP16 only: the initial loss scale. Losses are multiplied by the scale, so that small gradients do not become 0. It
   // is halved after a step whose gradients are not finite, which updates nothing, and doubled after `scale_window`
   // steps without such gradients.

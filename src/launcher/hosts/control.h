@@ -3,8 +3,8 @@
 //
 // Each host has one TCP connection; a client that does not know the secret of the job is disconnected. Lines: "hello
 // SECRET HOST" first, then "rank N" for each of its ranks, "ended N RANKS ADDRESS PORT NAME" when one has ended with
-// exit code 0 (for MPI and Slurm; the store is at ADDRESS and PORT), "failed CODE TEXT" when one failed and "bye"
-// before a good end; the other way "signal NUMBER MILLISECONDS" (until SIGKILL). A connection that is lost without
+// exit code 0 (for MPI and Slurm; the store is at ADDRESS and PORT), "failed CODE TEXT" when one, or ssh to a host, failed,
+// and "bye" before a good end; the other way "signal NUMBER MILLISECONDS" (until SIGKILL). A connection that is lost without
 // "bye", or whose host is silent for 8 s (the kernel's keep-alive probes), is a failure of that host; a launcher that
 // loses the connection ends its ranks. If no connection can be made (a firewall), the job runs without it: the exit
 // code is then that of ssh, MPI or Slurm.

@@ -277,6 +277,8 @@ TEST_P(AsyncIOBoth, WritesToADescriptor) {
   const Error error = error_of([&] { handle.wait(); });
   expect_contains(error.what(), "file descriptor " + std::to_string(read_only));
   EXPECT_EQ(error.native_code(), EBADF);
+  handle.async_pwrite(buffer.tensor, 999);  // not open
+  EXPECT_EQ(error_of([&] { handle.wait(); }).native_code(), EBADF);
   close(read_only);
   // A file without a name.
   const int memory = memfd_create("aio", MFD_CLOEXEC);

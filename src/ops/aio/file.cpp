@@ -52,7 +52,7 @@ std::string hint_of(int error, bool write) {
     case ENOSPC: return "; free space on that file system or write elsewhere";
     case EISDIR: return "; name a file, not a directory";
     case EMFILE: return "; raise the limit on open files (`ulimit -n`)";
-    case EBADF: return write ? "; open the descriptor for writing" : "";
+    case EBADF: return write ? "; the descriptor must be open, for writing" : "";
     case ESPIPE: return "; pipes and sockets have no offsets: name a file or a block device";
     case EFBIG: {
       rlimit limit{};
@@ -115,7 +115,7 @@ bool File::open_descriptors(int* error) {
   const int access = write_ ? O_WRONLY : O_RDONLY;
   if (given_fd_ >= 0) {
     const int flags = fcntl(given_fd_, F_GETFL);
-    if (write_ && (flags & O_ACCMODE) == O_RDONLY) {
+    if (flags < 0 || (write_ && (flags & O_ACCMODE) == O_RDONLY)) {
       *error = EBADF;
       return false;
     }

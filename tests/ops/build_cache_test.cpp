@@ -521,6 +521,27 @@ TEST_F(BuildCacheTest, OfALongOutputTheLinesFromTheFirstErrorOnAreShown) {
   EXPECT_LT(last.size(), 5000u);
 }
 
+TEST_F(BuildCacheTest, SourcesOfCAreCompiledAsC) {
+  const std::string c = folder
+                            .write("answer.c",
+                                   "#include <stdlib.h>\n__attribute__((visibility(\"default\"))) int answer(void) {\n"
+                                   "  int *class = malloc(sizeof *class);\n  free(class);\n  return 43;\n}\n")
+                            .string();
+  for (const char* compiler : {"c++", "clang++"}) {
+    if (!OpBuilder::command_exists(compiler)) continue;
+    SCOPED_TRACE(compiler);
+    const Variable cxx("CXX", compiler);
+    plan.sources = {c};
+    EXPECT_EQ(answer_of(cache.find_or_build(plan)), 43);
+    // Beside C++ that calls it.
+    folder.write("answer.cpp",
+                 "extern \"C\" int answer(void);\nextern \"C\" __attribute__((visibility(\"default\"))) int next() {"
+                 " return answer() + 1; }\n");
+    plan.sources = {(folder.path() / "answer.cpp").string(), c};
+    EXPECT_EQ(answer_of(cache.find_or_build(plan)), 43);
+  }
+}
+
 TEST_F(BuildCacheTest, ACompilerThatDiesIsReported) {
   const Variable compiler("CXX", folder.write("dying-c++", "#!/bin/sh\nkill -9 $$\n", true).string());
   const std::string message = message_of<BuildError>([&] { cache.find_or_build(plan); });

@@ -54,6 +54,15 @@ void append(std::vector<std::string>& list, const std::vector<std::string>& more
   list.insert(list.end(), more.begin(), more.end());
 }
 
+// Compilers of C++ take a file of C for C++, and refuse the standard of C++ for a file of C.
+bool is_c(const std::string& source) { return source.ends_with(".c"); }
+
+std::vector<std::string> flags_for_c(std::vector<std::string> flags) {
+  std::erase_if(flags,
+                [](const std::string& flag) { return flag.starts_with("-std=c++") || flag.starts_with("-std=gnu++"); });
+  return flags;
+}
+
 void run_step(const BuildPlan& plan, const std::vector<std::string>& command) {
   log_debug("building op " + plan.op_name + ": " + quote_words(command));
   const ProcessResult result = run_program(command);
@@ -87,7 +96,7 @@ std::vector<std::string> compile_library(const BuildPlan& plan, const std::files
   std::vector<std::string> objects;
   std::vector<std::string> extra_link_flags;
   std::vector<std::filesystem::path> depfiles;
-  const bool one_step = plan.sources.size() == 1 && !language_of(plan.sources[0]);
+  const bool one_step = plan.sources.size() == 1 && !language_of(plan.sources[0]) && !is_c(plan.sources[0]);
   for (size_t i = 0; i < plan.sources.size(); ++i) {
     const std::string object = (work / ("source" + std::to_string(i) + ".o")).string();
     depfiles.push_back(work / ("source" + std::to_string(i) + ".d"));
@@ -98,13 +107,14 @@ std::vector<std::string> compile_library(const BuildPlan& plan, const std::files
       continue;
     }
     std::vector<std::string> command = compiler;
-    append(command, plan.cxx_args);
+    append(command, is_c(plan.sources[i]) ? flags_for_c(plan.cxx_args) : plan.cxx_args);
     append(command, includes);
     append(command, {"-MD", "-MF", depfiles.back().string()});
     if (one_step) {
       append(command, {"-shared", plan.sources[i], "-o", output.string()});
       append(command, plan.ldflags);
     } else {
+      if (is_c(plan.sources[i])) append(command, {"-x", "c"});
       append(command, {"-c", plan.sources[i], "-o", object});
     }
     steps.push_back(std::move(command));

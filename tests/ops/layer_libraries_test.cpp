@@ -476,5 +476,15 @@ TEST(Packbits, PacksSignsAndUnpacksThem) {
             "packbits: input_size is 12, expected 0 to 11, the elements of x");
 }
 
+TEST(Packbits, IsRefusedWhileAGraphIsCaptured) {
+  if (!accelerator().supports_graphs()) GTEST_SKIP() << "no graphs";
+  const auto library = load<Packbits>("PackbitsBuilder");
+  const Tensor x = floats(counting(16), {16});
+  Graph graph = accelerator().create_graph();
+  const ScopeGuard capture = accelerator().capture_to_graph(graph);
+  const std::string message = message_of([&] { library->packbits(x, 16); });
+  EXPECT_NE(message.find("packbits: the current stream of"), std::string::npos) << message;
+}
+
 }  // namespace
 }  // namespace anyaccel::ops::layer_libraries

@@ -165,6 +165,7 @@ void Inference::Impl::note_fallback(Op op) {
 void Inference::Impl::fall_back(Op op, std::span<const Tensor* const> tensors, Call& call) {
   note_fallback(op);
   const OpSchema& schema = op_schemas()[static_cast<size_t>(op)];
+  check_not_capturing(accelerator, call.device, std::string(schema.name));
   Accelerator& host = host_accelerator();
   call.call.op = host.find_op(op_name(by_row() ? form_by_row(op).value_or(op) : op));
 

@@ -42,6 +42,7 @@ void run_on_host(Accelerator& accelerator, const char* op_name, std::span<const 
     const Tensor& tensor = *tensors[i].tensor;
     if (!tensor) continue;
     if (!tensor.device().is_host() && !waited) {
+      check_not_capturing(*tensor.device().accelerator, tensor.device().index, op_name);
       accelerator.current_stream(tensor.device().index).synchronize();
       waited = true;
     }

@@ -202,8 +202,8 @@ TEST(CpuAttention, HiddenSlotsDoNotMatterAtOddPositions) {
 struct Cutting {
   int64_t tiles = 0, merges = 0, work = 0;
 };
-Cutting cutting_of(const std::vector<int32_t>& positions, int64_t slots) {
-  constexpr int64_t group = 4, kv_heads = 2, size = 64;
+Cutting cutting_of(const std::vector<int32_t>& positions, int64_t slots, int64_t kv_heads = 2) {
+  constexpr int64_t group = 4, size = 64;
   const auto tokens = static_cast<int64_t>(positions.size());
   const auto tensor = [](DType dtype, std::initializer_list<int64_t> shape, const void* data) {
     aa_tensor t{};
@@ -260,12 +260,23 @@ TEST(CpuAttention, ANewTokensWorkGrowsWithItsContext) {
   EXPECT_EQ(cutting_of({63}, 32768).tiles, 2);
 }
 
-// Each instruction set has blocks of its own, and with AVX-512 a part ends a row of four streams before one.
+// Ranks share out the heads. The parts of a context, which are added one after another, must not depend on how many of them
+// a rank has.
+TEST(CpuAttention, HeadsAreCutAlikeHoweverManyThereAre) {
+  for (const int32_t position : {255, 1000, 4095, 20000}) {
+    const int64_t of_one_head = cutting_of({position}, 32768, 1).tiles;
+    for (const int64_t heads : {2, 5, 32}) {
+      EXPECT_EQ(cutting_of({position}, 32768, heads).tiles, heads * of_one_head) << position;
+    }
+  }
+}
+
+// Each instruction set has blocks of its own; with AVX-512 each of four streams has an odd number of slots.
 TEST(CpuAttention, AContextIsCutAtBlocks) {
   for_each_isa([](Isa set) {
     // Such builds have the kernels of one set only (src/CMakeLists.txt).
     if (test::sanitizer() == test::Sanitizer::thread && is_isa_available(Isa::Avx2)) set = Isa::Avx2;
-    const int64_t block = set == Isa::Baseline ? 64 : set == Isa::Avx2 ? 96 : 128;
+    const int64_t block = set == Isa::Baseline ? 64 : set == Isa::Avx2 ? 96 : 8;
     const int64_t missing = set >= Isa::Avx512 ? 4 : 0;
     for (const int64_t slots : {int64_t{1}, block - missing, block - missing + 1, int64_t{1000}}) {
       const int64_t part = attention_token_part(slots);

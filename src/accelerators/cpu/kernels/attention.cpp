@@ -24,10 +24,10 @@ struct Kernels {
   bool by_token, by_matrix, token_by_matrix;
 };
 
-void run_tile(const AttentionCall& call, AttentionPlan& plan, Kernels kernels, int64_t i) {
-  const AttentionTile& tile = plan.tiles[i];
+void run_tile(const AttentionCall& call, AttentionPlan& plan, Kernels kernels, const AttentionTile& tile,
+              TileTaker& taker) {
   if (kernels.by_token && tile.tokens == 1) {
-    run_attention_token(call, tile);
+    run_attention_token(call, tile, &taker);
   } else if (tile.tokens == 1 ? kernels.token_by_matrix : kernels.by_matrix) {
     run_attention_matrix(call, tile);
   } else {
@@ -60,23 +60,18 @@ void run_attention(const char* op, const aa_op_call& op_call, bool by_row) {
   const Kernels kernels = {!by_row && takes_attention_token(call), by_matrix,
                            by_matrix && (by_row || isa() == Isa::Amx)};
   AttentionPlan plan(call, by_row, kernels.by_matrix ? matrix_tile_rows(call) : kTileRows);
+  std::atomic<int64_t> taken{0};
+  const auto run_tiles = [&] {
+    TileTaker taker(plan.tiles, plan.tile_count, taken);
+    while (const AttentionTile* tile = taker.take()) run_tile(call, plan, kernels, *tile, taker);
+  };
   constexpr int64_t kParallelWork = 16384;
   if (plan.tile_count > 1 && plan.work > kParallelWork) {
     WorkerPool& pool = WorkerPool::instance();
-    if (pool.size() > 1) {
-      std::atomic<int64_t> next{0};
-      pool.run([&](int, int) {
-        for (;;) {
-          const int64_t i = next.fetch_add(1, std::memory_order_relaxed);
-          if (i >= plan.tile_count) return;
-          run_tile(call, plan, kernels, i);
-        }
-      });
-      return;
-    }
+    if (pool.size() > 1) return pool.run([&](int, int) { run_tiles(); });
   }
   const FlushDenormals flush;
-  for (int64_t i = 0; i < plan.tile_count; ++i) run_tile(call, plan, kernels, i);
+  run_tiles();
 }
 
 void run_quantized_attention(const aa_op_call& call, bool by_row) {

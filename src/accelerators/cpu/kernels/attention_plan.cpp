@@ -11,9 +11,10 @@
 namespace anyaccel::cpu {
 namespace {
 
-// A context is cut so that all key/value heads together have about kSplitTiles tiles, of a limited number of slots:
-// longer parts are read faster, but more tiles keep more threads busy.
-constexpr int64_t kSplitTiles = 32;
+// The parts into which a context is cut, and the slots of a part: longer parts are read faster, but more tiles keep more
+// threads busy. The parts do not depend on the number of key/value heads, so that results of a head are the same wherever
+// the heads are shared out among ranks.
+constexpr int64_t kSplits = 8;
 constexpr int64_t kFewestSplitSlots = 256, kMostSplitSlots = 2048;
 
 }  // namespace
@@ -74,7 +75,7 @@ int64_t AttentionPlan::cut_run(int64_t first, int64_t end, int64_t span_count) {
 void AttentionPlan::add(const Span& span, int64_t head, bool fill) {
   const int64_t begin = by_row_ ? span.slots.begin - span.slots.begin % kAttentionBlock : span.slots.begin;
   const int64_t end = span.slots.end;
-  const int64_t part = std::clamp((end - begin) * call_.k->shape[1] / kSplitTiles, kFewestSplitSlots, kMostSplitSlots);
+  const int64_t part = std::clamp((end - begin) / kSplits, kFewestSplitSlots, kMostSplitSlots);
   const int64_t splits = span.may_split ? (end - begin + part - 1) / part : 1;
   const int64_t fewest = (end - begin + splits - 1) / splits;
   const bool by_token = !by_row_ && span.tokens == 1 && takes_attention_token(call_);

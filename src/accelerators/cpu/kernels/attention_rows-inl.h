@@ -9,8 +9,8 @@
 //   struct BlockRows
 //       Rows of keys or values of a block: `slots` of them, row(j), and prefetch(at), which takes an address in one of these rows
 //       and prefetches the same place of a row that is read later.
-//   class BlockWalk(call, tile)
-//       The blocks of a tile: for_each_block(function) calls function(first slot, keys, values). fetch_first(keys) and then
+//   class BlockWalk(call, tile, taker)
+//       The blocks of a tile, and where it pays, prefetches into the one that `taker`, unless null, has next: for_each_block(function) calls function(first slot, keys, values). fetch_first(keys) and then
 //       fetch_first(values) may be called before it, as early as possible.
 //   class SlotWalk(values, row_bytes, walks)
 //       The rows of a block of values, which are walked `walks` times, each time for a part of their elements.

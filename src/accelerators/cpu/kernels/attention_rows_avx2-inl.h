@@ -52,7 +52,7 @@ HWY_INLINE void prefetch_values(const BlockRows& rows, const char* row, int64_t 
 
 class BlockWalk {
  public:
-  BlockWalk(const AttentionCall& call, const AttentionTile& tile) : call_(call), tile_(tile) {}
+  BlockWalk(const AttentionCall& call, const AttentionTile& tile, TileTaker* /*taker*/) : call_(call), tile_(tile) {}
 
   void fetch_first(const aa_tensor& /*t*/) const {}
 

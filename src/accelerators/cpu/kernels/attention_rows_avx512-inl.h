@@ -22,25 +22,37 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX3
 
 // Slots of a block.
-constexpr int64_t kSlots = 128;
+constexpr int64_t kSlots = 256;
 constexpr int64_t kScoreStride = kSlots;  // floats from one row of scores to the next
 // Parts of a tile that are walked side by side, for the hardware prefetchers: on two cores of a Zen 4, 4 read a bf16
 // cache a tenth faster than 8.
 constexpr int64_t kStreams = 4;
-// Prefetch distances in bytes for the first- and the second-level cache, as in gemv.cpp.
-constexpr int64_t kNearPrefetch = 1024, kFarPrefetch = 3072;
-// Whether a block's values are prefetched into the second-level cache while its keys are read, and the next block's keys
-// while the values are. On two cores of a Zen 5 a cache of bytes is then read as fast as from the caches: int8 at 33 GB/s
-// instead of 27, fp8 at 29 instead of 26. With bf16 it made no difference or was slower.
-inline bool fetches_in_turns(const aa_tensor& keys) {
-  return cpu_features().zen5 && dtype_size(static_cast<DType>(keys.dtype)) == 1;
+// Fewest slots of a tile that is walked in streams.
+constexpr int64_t kFewestStreamed = 128;
+
+// Prefetch distances in bytes for the first- and the second-level cache, 0 for none, and whether a block's values are
+// prefetched into the second-level cache while its keys are read, and the next block's keys while the values are.
+struct Fetching {
+  int64_t near, far;
+  bool in_turns;
+};
+constexpr Fetching kUsualFetching{1024, 3072, false};  // as in gemv.cpp
+// On two cores of a Zen 5 a cache of bytes is read as fast as from the caches in turns: int8 at 33 GB/s instead of 27, fp8 at
+// 29 instead of 26. With bf16 that made no difference or was slower.
+constexpr Fetching kFetchingOfBytesOnZen5{1024, 3072, true};
+// With bf16 on a Zen 5 whose memory read 69 GB/s, eight queries of 64 elements read 57 GB/s with this and 52 with the usual
+// distances; where it read 48 they were equal.
+constexpr Fetching kFetchingOnZen5{2048, 0, false};
+inline Fetching find_fetching(const aa_tensor& keys) {
+  if (!cpu_features().zen5) return kUsualFetching;
+  return dtype_size(static_cast<DType>(keys.dtype)) == 1 ? kFetchingOfBytesOnZen5 : kFetchingOnZen5;
 }
 
-// Rounds up to whole blocks less one row of each stream, since streams have an odd number of rows (see BlockWalk).
-constexpr int64_t part_of_slots(int64_t slots) { return (slots + kStreams + kSlots - 1) / kSlots * kSlots - kStreams; }
+// Rounds up to an odd number of slots for each stream (see BlockWalk).
+constexpr int64_t part_of_slots(int64_t slots) { return ((slots + kStreams - 1) / kStreams | 1) * kStreams; }
 
 // Rows of keys or values of a block. Slot j of the block is row j / kStreams of stream j % kStreams. Strides and the
-// prefetch distances of the first- and the second-level cache are in bytes.
+// prefetch distances of the first- and the second-level cache are in bytes; far may be 0.
 struct BlockRows {
   const char* first;
   int64_t stride, stream_stride;
@@ -49,10 +61,15 @@ struct BlockRows {
 
   HWY_INLINE const char* row(int64_t j) const { return first + j % kStreams * stream_stride + j / kStreams * stride; }
 
-  // Prefetches the same place as `at`, an address in a row, in later rows of its stream.
+  // Prefetches the same place as `at`, an address in a row, in later rows of its stream. The second: kFar is far != 0.
   HWY_INLINE void prefetch(const char* at) const {
     __builtin_prefetch(at + near, 0, 3);
-    __builtin_prefetch(at + far, 0, 2);
+    if (far != 0) __builtin_prefetch(at + far, 0, 2);
+  }
+  template <bool kFar>
+  HWY_INLINE void prefetch(const char* at) const {
+    __builtin_prefetch(at + near, 0, 3);
+    if (kFar) __builtin_prefetch(at + far, 0, 2);
   }
 };
 
@@ -67,62 +84,87 @@ HWY_INLINE void prefetch_values(const BlockRows& rows, const char* row, int64_t 
 // Walks streams of equally many rows, then the remaining rows slot by slot. The number of rows is odd: rows are a power
 // of two of bytes long, and otherwise the streams' lines would share few sets of the first-level cache. Slopes take the
 // position of a slot in its block for its distance, so with slopes all rows are walked slot by slot.
+//
+// The last rows of the streams are a block of their own, as many as the prefetches are ahead: in the place of what follows
+// them, the first rows of the thread's next tile are prefetched.
 class BlockWalk {
  public:
-  BlockWalk(const AttentionCall& call, const AttentionTile& tile)
+  BlockWalk(const AttentionCall& call, const AttentionTile& tile, TileTaker* taker)
       : call_(call),
         tile_(tile),
-        in_streams_(call.slopes->dtype == AA_DTYPE_NONE && tile.end - tile.begin >= kSlots),
-        rows_(in_streams_ ? ((tile.end - tile.begin) / kStreams - 1) / 2 * 2 + 1 : 0) {}
+        taker_(taker),
+        fetching_(find_fetching(*call.k)),
+        rows_(rows_of_stream(call, tile)),
+        last_(std::min(rows_, rows_ahead(*call.k, fetching_.near))) {}
 
   // Prefetches the first rows of each stream, which no earlier row prefetches.
   void fetch_first(const aa_tensor& t) const {
-    if (!in_streams_) return;
-    const BlockRows all = rows_of(t, tile_.begin, rows_ * kStreams, rows_, 1);
-    const int64_t bytes = t.shape[3] * static_cast<int64_t>(dtype_size(static_cast<DType>(t.dtype)));
-    for (int64_t j = 0; j < std::min(all.near / all.stride * kStreams, all.slots); ++j) {
-      for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(all.row(j) + at, 0, 3);
+    const BlockRows all = rows_of(t, tile_.begin, last_ * kStreams, rows_, 1);
+    for (int64_t j = 0; j < all.slots; ++j) {
+      for (int64_t at = 0; at < row_bytes(t); at += 64) __builtin_prefetch(all.row(j) + at, 0, 3);
     }
   }
 
   template <class Function>
   HWY_INLINE void for_each_block(Function function) const {
-    const bool in_turns = fetches_in_turns(*call_.k) && call_.k->strides[2] == call_.v->strides[2];
-    const auto call = [&](int64_t first, int64_t slots, int64_t stream_step, int64_t step) HWY_ATTR {
-      BlockRows keys = rows_of(*call_.k, first, slots, stream_step, step);
-      BlockRows values = rows_of(*call_.v, first, slots, stream_step, step);
+    const bool in_turns = fetching_.in_turns && call_.k->strides[2] == call_.v->strides[2];
+    constexpr int64_t kBlockRows = kSlots / kStreams;
+    for (int64_t row = 0, rows = 0; row < rows_; row += rows) {
+      const bool last = row >= rows_ - last_;
+      rows = std::min(kBlockRows, last ? rows_ - row : rows_ - last_ - row);
+      BlockRows keys = rows_of(*call_.k, tile_.begin + row, rows * kStreams, rows_, 1);
+      BlockRows values = rows_of(*call_.v, tile_.begin + row, rows * kStreams, rows_, 1);
       if (in_turns) {
         keys.far = values.first - keys.first;
-        values.far = keys.first + kSlots / kStreams * keys.stride - values.first;
+        values.far = keys.first + rows * keys.stride - values.first;
       }
-      function(first, keys, values);
-    };
-    constexpr int64_t kBlockRows = kSlots / kStreams;
-    for (int64_t row = 0; row < rows_; row += kBlockRows) {
-      call(tile_.begin + row, std::min(kBlockRows, rows_ - row) * kStreams, rows_, 1);
+      if (last) fetch_next(row, keys, values);
+      function(tile_.begin + row, keys, values);
     }
     for (int64_t first = tile_.begin + rows_ * kStreams; first < tile_.end; first += kSlots) {
-      call(first, std::min(kSlots, tile_.end - first), 1, kStreams);
+      const int64_t slots = std::min(kSlots, tile_.end - first);
+      function(first, rows_of(*call_.k, first, slots, 1, kStreams), rows_of(*call_.v, first, slots, 1, kStreams));
     }
   }
 
  private:
+  static int64_t rows_of_stream(const AttentionCall& call, const AttentionTile& tile) {
+    const int64_t slots = tile.end - tile.begin;
+    return call.slopes->dtype == AA_DTYPE_NONE && slots >= kFewestStreamed ? (slots / kStreams - 1) / 2 * 2 + 1 : 0;
+  }
+  static int64_t item_size(const aa_tensor& t) { return static_cast<int64_t>(dtype_size(static_cast<DType>(t.dtype))); }
+  static int64_t row_bytes(const aa_tensor& t) { return t.shape[3] * item_size(t); }
+  static int64_t rows_ahead(const aa_tensor& t, int64_t bytes) { return (bytes + row_bytes(t) - 1) / row_bytes(t); }
+
+  // Turns the prefetches of the last block of the streams, which begins with this row, to the thread's next tile.
+  void fetch_next(int64_t row, BlockRows& keys, BlockRows& values) const {
+    const AttentionTile* next = taker_ ? taker_->claim() : nullptr;
+    if (!next || rows_of_stream(call_, *next) != rows_) return;
+    const auto turn = [&](const aa_tensor& t, BlockRows& rows) {
+      rows.near = row_of_slot(t, *next, next->begin + row - (rows_ - last_)) - rows.first;
+    };
+    turn(*call_.k, keys);
+    turn(*call_.v, values);
+    keys.far = values.far = 0;
+  }
+
   // `stream_step` and `step` are in slots.
   BlockRows rows_of(const aa_tensor& t, int64_t first, int64_t slots, int64_t stream_step, int64_t step) const {
-    const int64_t item = static_cast<int64_t>(dtype_size(static_cast<DType>(t.dtype)));
-    const int64_t stride = t.strides[2] * item, row_bytes = t.shape[3] * item;
+    const int64_t stride = t.strides[2] * item_size(t);
     return {row_of_slot(t, tile_, first),
             step * stride,
             stream_step * stride,
             slots,
-            (kNearPrefetch + row_bytes - 1) / row_bytes * stride,
-            (kFarPrefetch + row_bytes - 1) / row_bytes * stride};
+            rows_ahead(t, fetching_.near) * stride,
+            rows_ahead(t, fetching_.far) * stride};
   }
 
   const AttentionCall& call_;
   const AttentionTile& tile_;
-  bool in_streams_;
+  TileTaker* taker_;
+  Fetching fetching_;
   int64_t rows_;  // of a stream
+  int64_t last_;  // of these, the rows that are prefetched before they are reached
 };
 
 class SlotWalk {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <numbers>
@@ -70,6 +71,33 @@ struct AttentionTile {
   int64_t begin, end;  // slots to look at
   float* partial;      // null: the tile sees all slots and writes `out`; else the partial result for merge_attention()
   int32_t merge;       // number of the merge that the partial result belongs to, or -1
+};
+
+// One thread's way through the tiles of a call, of which each thread takes the next one.
+class TileTaker {
+ public:
+  // taken: the number of tiles that all threads took so far.
+  TileTaker(const AttentionTile* tiles, int64_t count, std::atomic<int64_t>& taken)
+      : tiles_(tiles), count_(count), taken_(taken) {}
+
+  // Claims the tile that take() returns next, so that the thread may prefetch it while it ends the present one. Null if
+  // there are no more.
+  const AttentionTile* claim() {
+    if (claimed_ < 0) claimed_ = taken_.fetch_add(1, std::memory_order_relaxed);
+    return claimed_ < count_ ? tiles_ + claimed_ : nullptr;
+  }
+  // The tile to run now, or null.
+  const AttentionTile* take() {
+    const AttentionTile* tile = claim();
+    claimed_ = -1;
+    return tile;
+  }
+
+ private:
+  const AttentionTile* tiles_;
+  int64_t count_;
+  std::atomic<int64_t>& taken_;
+  int64_t claimed_ = -1;
 };
 
 // Slots of a block. A tile is computed in blocks from `begin` on.

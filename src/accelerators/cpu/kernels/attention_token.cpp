@@ -29,8 +29,8 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
 
-void run_blocks(TokenState& state) {
-  const BlockWalk walk(state.call, state.tile);
+void run_blocks(TokenState& state, TileTaker* taker) {
+  const BlockWalk walk(state.call, state.tile, taker);
   TokenProducts products(state);
   walk.fetch_first(*state.call.k);
   state.begin();
@@ -44,25 +44,27 @@ void run_blocks(TokenState& state) {
   products.finish();
 }
 
-void run_token(const AttentionCall& call, const AttentionTile& tile) {
+void run_token(const AttentionCall& call, const AttentionTile& tile, TileTaker* taker) {
   TokenState state(call, tile);
 #if HWY_TARGET == HWY_AVX3
   if (isa() == Isa::Amx && run_on_unit<amx::Unit>(state)) return;
 #endif
-  run_blocks(state);
+  run_blocks(state, taker);
 }
 bool run_token_emulated(const AttentionCall& call, const AttentionTile& tile) {
   TokenState state(call, tile);
 #if HWY_TARGET == HWY_AVX3
   if (cpu_features().avx512_bf16 && run_on_unit<amx::EmulatedUnit>(state)) return true;
 #endif
-  run_blocks(state);
+  run_blocks(state, nullptr);
   return false;
 }
 int64_t token_part(int64_t slots) { return part_of_slots(slots); }
 
 #else
-void run_token(const AttentionCall& call, const AttentionTile& tile) { run_attention_tile(call, tile); }
+void run_token(const AttentionCall& call, const AttentionTile& tile, TileTaker* /*taker*/) {
+  run_attention_tile(call, tile);
+}
 bool run_token_emulated(const AttentionCall& call, const AttentionTile& tile) {
   run_attention_tile(call, tile);
   return false;
@@ -87,8 +89,8 @@ bool takes_attention_token(const AttentionCall& call) {
 
 int64_t attention_token_part(int64_t slots) { return AA_CPU_DISPATCH(token_part)(slots); }
 
-void run_attention_token(const AttentionCall& call, const AttentionTile& tile) {
-  AA_CPU_DISPATCH(run_token)(call, tile);
+void run_attention_token(const AttentionCall& call, const AttentionTile& tile, TileTaker* taker) {
+  AA_CPU_DISPATCH(run_token)(call, tile, taker);
 }
 bool run_attention_token_emulated(const AttentionCall& call, const AttentionTile& tile) {
   return AA_CPU_DISPATCH(run_token_emulated)(call, tile);

@@ -13,8 +13,9 @@ bool takes_attention_token(const AttentionCall& call);
 // run_attention_token(), whose size depends on the instruction set.
 int64_t attention_token_part(int64_t slots);
 
-// Runs a tile of one token on the calling thread, like run_attention_tile().
-void run_attention_token(const AttentionCall& call, const AttentionTile& tile);
+// Runs a tile of one token on the calling thread, like run_attention_tile(). taker: whose tile it is; the next one may be
+// claimed and prefetched. Null: none follows.
+void run_attention_token(const AttentionCall& call, const AttentionTile& tile, TileTaker* taker);
 
 // For tests: the same, but with the matrix unit in software where the unit would be used, on processors with
 // AVX512_BF16. Returns whether the result is the unit's.

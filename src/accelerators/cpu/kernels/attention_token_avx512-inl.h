@@ -62,13 +62,14 @@ class TokenProducts {
   }
 
   void weigh(int64_t first, int64_t slots) {
+    const auto slope = [&](int64_t m) { return s_.slope(m, first); };
+    if (paired_values_) {
+      return weigh_pairs(s_.rows, s_.scores, slots, s_.call.softcap, s_.maximum, s_.total, s_.correction, slope);
+    }
     const int64_t vectors = (slots + kLanes - 1) / kLanes;
     for (int64_t m = 0; m < s_.rows; ++m) {
-      const RowSlope slope = s_.slope(m, first);
-      float *scores = s_.scores + m * kScoreStride, *total = s_.total + m * kLanes;
-      s_.correction[m] = paired_values_ ? weigh_pairs(scores, slots, s_.call.softcap, slope, s_.maximum[m], total)
-                                        : cpu::HWY_NAMESPACE::weigh(scores, vectors, 0, slots, s_.call.softcap, slope,
-                                                                    s_.maximum[m], total);
+      s_.correction[m] = cpu::HWY_NAMESPACE::weigh(s_.scores + m * kScoreStride, vectors, 0, slots, s_.call.softcap,
+                                                   slope(m), s_.maximum[m], s_.total + m * kLanes);
     }
   }
 
@@ -102,16 +103,18 @@ class TokenProducts {
     }
   }
 
-  HWY_INLINE void score_paired(BlockRows keys) {
+  HWY_INLINE void score_paired(const BlockRows& keys) {
     const float factor = score_factor(s_.call.scale, s_.call.softcap);
     for_padded_groups([&](auto rows, int64_t m) HWY_ATTR {
-      score_pairs<rows()>(keys, s_.spread + m * 2 * s_.size, s_.size, factor, s_.scores + m * kScoreStride);
+      const auto score = keys.far != 0 ? score_pairs<rows(), true> : score_pairs<rows(), false>;
+      score(keys, s_.spread + m * 2 * s_.size, s_.size, factor, s_.scores + m * kScoreStride);
     });
   }
 
-  HWY_INLINE void sum_paired(BlockRows values) {
+  HWY_INLINE void sum_paired(const BlockRows& values) {
     for_padded_groups([&](auto rows, int64_t m) HWY_ATTR {
-      sum_pairs<rows()>(values, s_.scores + m * kScoreStride, s_.correction + m, s_.sums + m * s_.size, s_.size);
+      const auto sum = values.far != 0 ? sum_pairs<rows(), true> : sum_pairs<rows(), false>;
+      sum(values, s_.scores + m * kScoreStride, s_.correction + m, s_.sums + m * s_.size, s_.size);
     });
   }
 

@@ -292,7 +292,7 @@ struct HalvesWalk {
     walk.for_each_row(reinterpret_cast<const char*>(halves), kWidened * sizeof(uint16_t), function);
   }
   template <class Type>
-  HWY_INLINE void prefetch(const char* /*row*/, int64_t /*d*/) const {}
+  HWY_INLINE void prefetch(int64_t /*j*/, const char* /*row*/, int64_t /*d*/) const {}
 };
 
 // As sum_rows() for kTwelveRows rows.

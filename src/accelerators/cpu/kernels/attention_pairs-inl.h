@@ -79,13 +79,13 @@ HWY_INLINE void store_sums_of_blocks(const FloatVec* v, float factor, float* to)
   }
 }
 
-// scores[m * kScoreStride + j] = factor * query m * key j for 4 * kFours slots: kFours rows of each stream from `at` on.
+// scores[m * kScoreStride + i] = factor * query m * key j + i for 4 * kFours slots: kFours rows of each stream from `at` on.
 //
 // Four keys are transposed within 128 bits, so that a lane has products of one slot only. That leaves fewer lanes to be
 // summed than a whole key in each vector, and takes half of the shuffles of a complete transposition.
 template <int kRows, int kFours, bool kFar>
-HWY_INLINE void score_fours(const char* const (&at)[kStreams], const BlockRows& keys, const float* q, int64_t size,
-                            float factor, float* scores) {
+HWY_INLINE void score_fours(const char* const (&at)[kStreams], const BlockRows& keys, int64_t j, const float* q,
+                            int64_t size, float factor, float* scores) {
   static_assert(kStreams == 4);
   FloatVec sums[kRows * kFours];
   AA_UNROLL for (FloatVec& sum : sums) sum = hn::Zero(kFloats);
@@ -95,7 +95,7 @@ HWY_INLINE void score_fours(const char* const (&at)[kStreams], const BlockRows& 
       AA_UNROLL for (int s = 0; s < 4; ++s) {
         const char* from = at[s] + g * keys.stride + line;
         pairs[g][s] = _mm512_loadu_ps(from);
-        keys.prefetch<kFar>(from);
+        keys.prefetch<kFar>(j, from);
       }
       transpose_fours(pairs[g]);
     }
@@ -126,12 +126,12 @@ HWY_NOINLINE void score_pairs(const BlockRows& keys, const float* q, int64_t siz
   AA_UNROLL for (int s = 0; s < kStreams; ++s) at[s] = keys.first + s * keys.stream_stride;
   int64_t j = 0;
   for (; j + kAtOnce <= keys.slots; j += kAtOnce) {
-    score_fours<kRows, kFours, kFar>(at, keys, q, size, factor, scores + j);
+    score_fours<kRows, kFours, kFar>(at, keys, j, q, size, factor, scores + j);
     AA_UNROLL for (int s = 0; s < kStreams; ++s) at[s] += kFours * keys.stride;
   }
   for (; j < keys.slots; j += kStreams) {
     for (int s = 0; s < kStreams; ++s) at[s] = keys.row(std::min(j + s, keys.slots - 1));
-    score_fours<kRows, 1, kFar>(at, keys, q, size, factor, scores + j);
+    score_fours<kRows, 1, kFar>(at, keys, j, q, size, factor, scores + j);
   }
 }
 
@@ -192,11 +192,11 @@ HWY_INLINE void sum_pair_columns(const BlockRows& values, int64_t d, const float
       AA_UNROLL for (int n = 0; n < 2 * kLines; ++n) sum[m][n] = dot_pairs(pairs[n], weight, sum[m][n]);
     }
   };
-  const auto load = [&](const char* row, __m512i(&lines)[kLines]) HWY_ATTR {
+  const auto load = [&](int64_t j, const char* row, __m512i(&lines)[kLines]) HWY_ATTR {
     AA_UNROLL for (int p = 0; p < kLines; ++p) {
       const char* at = row + 2 * (d + p * kPair);
       lines[p] = _mm512_loadu_si512(at);
-      values.prefetch<kFar>(at);
+      values.prefetch<kFar>(j, at);
     }
   };
   __m512i first[kLines], second[kLines];
@@ -204,15 +204,15 @@ HWY_INLINE void sum_pair_columns(const BlockRows& values, int64_t d, const float
   int64_t j = 0;
   for (; j + kStreams <= values.slots; j += kStreams, row += values.stride) {
     AA_UNROLL for (int s = 0; s < kStreams; s += 2) {
-      load(row + s * values.stream_stride, first);
-      load(row + (s + 1) * values.stream_stride, second);
+      load(j, row + s * values.stream_stride, first);
+      load(j, row + (s + 1) * values.stream_stride, second);
       add(j + s, first, second);
     }
   }
   for (; j < values.slots; j += 2) {
-    load(values.row(j), first);
+    load(j, values.row(j), first);
     AA_UNROLL for (__m512i& line : second) line = _mm512_setzero_si512();
-    if (j + 1 < values.slots) load(values.row(j + 1), second);
+    if (j + 1 < values.slots) load(j, values.row(j + 1), second);
     add(j, first, second);
   }
   AA_UNROLL for (int m = 0; m < kRows; ++m) {

@@ -46,7 +46,7 @@ struct BlockRows {
 
 // Prefetches elements d to d + kPair of the row of values that belongs to a row of keys.
 template <class Type>
-HWY_INLINE void prefetch_values(const BlockRows& rows, const char* row, int64_t d) {
+HWY_INLINE void prefetch_values(const BlockRows& rows, int64_t /*j*/, const char* row, int64_t d) {
   rows.prefetch(row + row_offset(Type(), d));
 }
 
@@ -104,7 +104,7 @@ class SlotWalk {
     }
   }
   template <class Type>
-  HWY_INLINE void prefetch(const char* /*row*/, int64_t /*d*/) const {}
+  HWY_INLINE void prefetch(int64_t /*j*/, const char* /*row*/, int64_t /*d*/) const {}
 
  private:
   HWY_INLINE void fetch() {

@@ -58,35 +58,38 @@ struct BlockRows {
   int64_t stride, stream_stride;
   int64_t slots;
   int64_t near, far;
+  // The first slot whose prefetch into the first-level cache goes to the thread's next tile, and the distance to that.
+  int64_t turn, near_after_turn;
 
   HWY_INLINE const char* row(int64_t j) const { return first + j % kStreams * stream_stride + j / kStreams * stride; }
+  HWY_INLINE int64_t near_of(int64_t j) const { return j < turn ? near : near_after_turn; }
 
-  // Prefetches the same place as `at`, an address in a row, in later rows of its stream. The second: kFar is far != 0.
-  HWY_INLINE void prefetch(const char* at) const {
-    __builtin_prefetch(at + near, 0, 3);
-    if (far != 0) __builtin_prefetch(at + far, 0, 2);
-  }
+  // Prefetches what is read later in the place of `at`, an address in the row of slot j. kFar: far is not 0.
   template <bool kFar>
-  HWY_INLINE void prefetch(const char* at) const {
-    __builtin_prefetch(at + near, 0, 3);
+  HWY_INLINE void prefetch(int64_t j, const char* at) const {
+    __builtin_prefetch(at + near_of(j), 0, 3);
     if (kFar) __builtin_prefetch(at + far, 0, 2);
   }
 };
 
-// Prefetches elements d to d + kPair of later rows of the stream of `row`.
+// Prefetches what is read later in the place of elements d to d + kPair of `row`, that of slot j.
 template <class Type>
-HWY_INLINE void prefetch_values(const BlockRows& rows, const char* row, int64_t d) {
+HWY_INLINE void prefetch_values(const BlockRows& rows, int64_t j, const char* row, int64_t d) {
+  const auto prefetch = [&](const char* at) HWY_ATTR {
+    if (rows.far != 0) return rows.prefetch<true>(j, at);
+    rows.prefetch<false>(j, at);
+  };
   const char* at = row + row_offset(Type(), d);
-  rows.prefetch(at);
-  if constexpr (std::is_same_v<Type, F32Type>) rows.prefetch(at + 64);
+  prefetch(at);
+  if constexpr (std::is_same_v<Type, F32Type>) prefetch(at + 64);
 }
 
 // Walks streams of equally many rows, then the remaining rows slot by slot. The number of rows is odd: rows are a power
 // of two of bytes long, and otherwise the streams' lines would share few sets of the first-level cache. Slopes take the
 // position of a slot in its block for its distance, so with slopes all rows are walked slot by slot.
 //
-// The last rows of the streams are a block of their own, as many as the prefetches are ahead: in the place of what follows
-// them, the first rows of the thread's next tile are prefetched.
+// While the last rows of the streams are read, as many as the prefetches are ahead, the first rows of the thread's next tile
+// are prefetched in the place of what follows them.
 class BlockWalk {
  public:
   BlockWalk(const AttentionCall& call, const AttentionTile& tile, TileTaker* taker)
@@ -95,11 +98,11 @@ class BlockWalk {
         taker_(taker),
         fetching_(find_fetching(*call.k)),
         rows_(rows_of_stream(call, tile)),
-        last_(std::min(rows_, rows_ahead(*call.k, fetching_.near))) {}
+        ahead_(std::min(rows_, rows_ahead(*call.k, fetching_.near))) {}
 
   // Prefetches the first rows of each stream, which no earlier row prefetches.
   void fetch_first(const aa_tensor& t) const {
-    const BlockRows all = rows_of(t, tile_.begin, last_ * kStreams, rows_, 1);
+    const BlockRows all = rows_of(t, tile_.begin, ahead_ * kStreams, rows_, 1);
     for (int64_t j = 0; j < all.slots; ++j) {
       for (int64_t at = 0; at < row_bytes(t); at += 64) __builtin_prefetch(all.row(j) + at, 0, 3);
     }
@@ -109,16 +112,16 @@ class BlockWalk {
   HWY_INLINE void for_each_block(Function function) const {
     const bool in_turns = fetching_.in_turns && call_.k->strides[2] == call_.v->strides[2];
     constexpr int64_t kBlockRows = kSlots / kStreams;
-    for (int64_t row = 0, rows = 0; row < rows_; row += rows) {
-      const bool last = row >= rows_ - last_;
-      rows = std::min(kBlockRows, last ? rows_ - row : rows_ - last_ - row);
+    const int64_t turn = rows_ - ahead_;
+    for (int64_t row = 0; row < rows_; row += kBlockRows) {
+      const int64_t rows = std::min(kBlockRows, rows_ - row);
       BlockRows keys = rows_of(*call_.k, tile_.begin + row, rows * kStreams, rows_, 1);
       BlockRows values = rows_of(*call_.v, tile_.begin + row, rows * kStreams, rows_, 1);
       if (in_turns) {
         keys.far = values.first - keys.first;
         values.far = keys.first + rows * keys.stride - values.first;
       }
-      if (last) fetch_next(row, keys, values);
+      if (turn < row + rows) turn_to_next(turn, keys, values);
       function(tile_.begin + row, keys, values);
     }
     for (int64_t first = tile_.begin + rows_ * kStreams; first < tile_.end; first += kSlots) {
@@ -136,16 +139,17 @@ class BlockWalk {
   static int64_t row_bytes(const aa_tensor& t) { return t.shape[3] * item_size(t); }
   static int64_t rows_ahead(const aa_tensor& t, int64_t bytes) { return (bytes + row_bytes(t) - 1) / row_bytes(t); }
 
-  // Turns the prefetches of the last block of the streams, which begins with this row, to the thread's next tile.
-  void fetch_next(int64_t row, BlockRows& keys, BlockRows& values) const {
+  // Turns the prefetches from this row of the streams on, which is in the block or before it, to the thread's next tile.
+  void turn_to_next(int64_t row, BlockRows& keys, BlockRows& values) const {
     const AttentionTile* next = taker_ ? taker_->claim() : nullptr;
     if (!next || rows_of_stream(call_, *next) != rows_) return;
     const auto turn = [&](const aa_tensor& t, BlockRows& rows) {
-      rows.near = row_of_slot(t, *next, next->begin + row - (rows_ - last_)) - rows.first;
+      const char* from = row_of_slot(t, tile_, tile_.begin + row);
+      rows.turn = (from - rows.first) / rows.stride * kStreams;
+      rows.near_after_turn = row_of_slot(t, *next, next->begin) - from;
     };
     turn(*call_.k, keys);
     turn(*call_.v, values);
-    keys.far = values.far = 0;
   }
 
   // `stream_step` and `step` are in slots.
@@ -156,15 +160,17 @@ class BlockWalk {
             stream_step * stride,
             slots,
             rows_ahead(t, fetching_.near) * stride,
-            rows_ahead(t, fetching_.far) * stride};
+            rows_ahead(t, fetching_.far) * stride,
+            slots,
+            0};
   }
 
   const AttentionCall& call_;
   const AttentionTile& tile_;
   TileTaker* taker_;
   Fetching fetching_;
-  int64_t rows_;  // of a stream
-  int64_t last_;  // of these, the rows that are prefetched before they are reached
+  int64_t rows_;   // of a stream
+  int64_t ahead_;  // of these, the rows that are prefetched before they are reached
 };
 
 class SlotWalk {
@@ -180,8 +186,8 @@ class SlotWalk {
     }
   }
   template <class Type>
-  HWY_INLINE void prefetch(const char* row, int64_t d) const {
-    prefetch_values<Type>(values_, row, d);
+  HWY_INLINE void prefetch(int64_t j, const char* row, int64_t d) const {
+    prefetch_values<Type>(values_, j, row, d);
   }
 
  private:

@@ -85,7 +85,7 @@ HWY_NOINLINE void score_rows(const BlockRows& keys, const float* HWY_RESTRICT q,
         AA_UNROLL for (int m = 0; m < kRows; ++m) query[m] = Keys::query(q + m * size, d);
         AA_UNROLL for (int s = 0; s < kAtOnce; ++s) {
           const auto key = Keys::key(slot[s], d);
-          prefetch_values<typename Keys::Type>(keys, slot[s], d);
+          prefetch_values<typename Keys::Type>(keys, j, slot[s], d);
           AA_UNROLL for (int m = 0; m < kRows; ++m) {
             sums[m * kAtOnce + s] = Keys::add(key, query[m], sums[m * kAtOnce + s]);
           }
@@ -94,7 +94,7 @@ HWY_NOINLINE void score_rows(const BlockRows& keys, const float* HWY_RESTRICT q,
         typename Keys::Part key[kAtOnce];
         AA_UNROLL for (int s = 0; s < kAtOnce; ++s) {
           key[s] = Keys::key(slot[s], d);
-          prefetch_values<typename Keys::Type>(keys, slot[s], d);
+          prefetch_values<typename Keys::Type>(keys, j, slot[s], d);
         }
         AA_UNROLL for (int m = 0; m < kRows; ++m) {
           const auto query = Keys::query(q + m * size, d);
@@ -126,7 +126,7 @@ HWY_INLINE void sum_columns(Walk& walk, int64_t d, const float* HWY_RESTRICT wei
     FloatVec value[2 * kPairs];
     AA_UNROLL for (int p = 0; p < kPairs; ++p) {
       load_values(Type(), row, d + p * kPair, value[2 * p], value[2 * p + 1]);
-      walk.template prefetch<Type>(row, d + p * kPair);
+      walk.template prefetch<Type>(j, row, d + p * kPair);
     }
     AA_UNROLL for (int m = 0; m < kRows; ++m) {
       const auto weight = hn::Set(kFloats, weights[m * kScoreStride + j]);

@@ -190,9 +190,9 @@ constexpr Distances kDistancesOfAvx2{512, 0};
 // first, 46 and 58 with 512 bytes, and 46 (at 52) without prefetches; in eight streams with the distances for dot products
 // it read 38 and 55. Four rows read 41 and 55 with the second, 38 and 50 with the usual ones.
 constexpr Distances kDistancesOfZen5{1024, 0}, kDistancesOfRowsOnZen5{1536, 0};
-// For several passes on a Zen 5. Where a plain read had 52 GB/s, 12 and 16 rows of x read 41 and 33.5 with these and 36 and
-// 28.5 with the usual ones; where it had 84, 8 rows read 50 and 43.
-constexpr Distances kDistancesOfPassesOnZen5{1536, 0};
+// For several passes on a Zen 5. Where a plain read had 73 to 82 GB/s, 7, 8 and 12 rows of x read 53, 50.5 and 43 with this and
+// 49.5, 48 and 42 with 1,536 bytes; where it had 51, 40.8, 40.1 and 41.2 and 40.5, 40 and 40.9.
+constexpr Distances kDistancesOfPassesOnZen5{1792, 0};
 
 // The distances for `rows` rows of x. only: one pass takes them all.
 template <class Type>
@@ -271,6 +271,21 @@ class Ahead {
   int64_t bytes_, row_, gap_, column_ = 0;
 };
 
+// Adds the products of what is left of a stretch after whole blocks to acc[s * kM + m].
+template <class Type, int kS, int kM>
+HWY_INLINE void add_tails(Type type, const typename Type::Raw* const (&w)[kS], const ElementOfX<Type>* x,
+                          int64_t x_stride, const Stretch& stretch, FloatVec (&acc)[kS * kM]) {
+  const int64_t whole = stretch.end / kBlock * kBlock;
+  if (whole < stretch.end) {
+    AA_UNROLL for (int s = 0; s < kS; ++s) {
+      FloatVec of_row[kM];  // acc itself stays in registers
+      AA_UNROLL for (int m = 0; m < kM; ++m) of_row[m] = acc[s * kM + m];
+      add_tail<Type, kM>(type, w[s] + whole, stretch.end - whole, x + whole, x_stride, of_row);
+      AA_UNROLL for (int m = 0; m < kM; ++m) acc[s * kM + m] = of_row[m];
+    }
+  }
+}
+
 // Adds the products of kS rows of weights with kM rows of x over a stretch to acc[s * kM + m]. kOnly: there is one pass only.
 template <class Type, int kS, int kM, bool kOnly>
 HWY_INLINE void add_columns(Type type, const typename Type::Raw* const (&w)[kS], const ElementOfX<Type>* x,
@@ -288,27 +303,35 @@ HWY_INLINE void add_columns(Type type, const typename Type::Raw* const (&w)[kS],
         if (has_far) prefetch_far(at[s], far.bytes());
       }
     } else {
-      if (has_far && stretch.near) {
+      if (stretch.near) {
         AA_UNROLL for (int s = 0; s < kS; ++s) prefetch_near(at[s], near.bytes());
       }
-      for (int s = stretch.share_begin; s < stretch.share_end; ++s) {
-        if (has_far) {
-          prefetch_far(w[s] + k, far.bytes());
-        } else {
-          prefetch_near(w[s] + k, near.bytes());
-        }
-      }
+      for (int s = stretch.share_begin; s < stretch.share_end; ++s) prefetch_far(w[s] + k, far.bytes());
     }
     add_block<Type, kS, kM>(type, at, x + k, x_stride, acc);
   }
-  if (whole < stretch.end) {
-    AA_UNROLL for (int s = 0; s < kS; ++s) {
-      FloatVec of_row[kM];  // acc itself stays in registers
-      AA_UNROLL for (int m = 0; m < kM; ++m) of_row[m] = acc[s * kM + m];
-      add_tail<Type, kM>(type, w[s] + whole, stretch.end - whole, x + whole, x_stride, of_row);
-      AA_UNROLL for (int m = 0; m < kM; ++m) acc[s * kM + m] = of_row[m];
-    }
+  add_tails<Type, kS, kM>(type, w, x, x_stride, stretch, acc);
+}
+
+// The same for one of several passes that prefetch into the first-level cache alone. Where a row ends within the stretch, the
+// distance is that of its beginning.
+template <class Type, int kS, int kM>
+HWY_INLINE void add_columns_of_pass(Type type, const typename Type::Raw* const (&w)[kS], const ElementOfX<Type>* x,
+                                    int64_t x_stride, const Stretch& stretch, FloatVec (&acc)[kS * kM]) {
+  using Raw = typename Type::Raw;
+  // A pass has one or two streams to prefetch; with more passes than streams, some have none.
+  const int64_t ahead = Ahead<Raw>(stretch.ahead.near, stretch).bytes();
+  const int count = stretch.share_end - stretch.share_begin;
+  const Raw* first = w[std::min(stretch.share_begin, kS - 1)];
+  const Raw* second = w[std::min(stretch.share_begin + 1, kS - 1)];
+  for (int64_t k = stretch.begin, whole = stretch.end / kBlock * kBlock; k < whole; k += kBlock) {
+    const Raw* at[kS];
+    AA_UNROLL for (int s = 0; s < kS; ++s) at[s] = w[s] + k;
+    if (count > 0) prefetch_near(first + k, ahead);
+    if (count > 1) prefetch_near(second + k, ahead);
+    add_block<Type, kS, kM>(type, at, x + k, x_stride, acc);
   }
+  add_tails<Type, kS, kM>(type, w, x, x_stride, stretch, acc);
 }
 
 // to[i * stride] = the sum of acc[i].
@@ -353,7 +376,11 @@ HWY_NOINLINE void add_stretch(Type type, const typename Type::Raw* const* w, con
   }
   const typename Type::Raw* rows[kS];
   AA_UNROLL for (int s = 0; s < kS; ++s) rows[s] = w[s];
-  add_columns<Type, kS, kM, false>(type, rows, x, x_stride, stretch, acc);
+  if (stretch.ahead.far == 0) {
+    add_columns_of_pass<Type, kS, kM>(type, rows, x, x_stride, stretch, acc);
+  } else {
+    add_columns<Type, kS, kM, false>(type, rows, x, x_stride, stretch, acc);
+  }
   if (stretch.end == stretch.row) return sum_accumulators(acc, results, kCollected);
   AA_UNROLL for (int i = 0; i < kS * kM; ++i) hn::StoreU(acc[i], kFloats, sums + i * kLanes);
 }

@@ -64,7 +64,11 @@ struct BlockRows {
   HWY_INLINE const char* row(int64_t j) const { return first + j % kStreams * stream_stride + j / kStreams * stride; }
   HWY_INLINE int64_t near_of(int64_t j) const { return j < turn ? near : near_after_turn; }
 
-  // Prefetches what is read later in the place of `at`, an address in the row of slot j. kFar: far is not 0.
+  // Prefetches what is read later in the place of `at`, an address in the row of slot j. kFar of the second is far != 0.
+  HWY_INLINE void prefetch(int64_t j, const char* at) const {
+    if (far != 0) return prefetch<true>(j, at);
+    prefetch<false>(j, at);
+  }
   template <bool kFar>
   HWY_INLINE void prefetch(int64_t j, const char* at) const {
     __builtin_prefetch(at + near_of(j), 0, 3);
@@ -75,13 +79,9 @@ struct BlockRows {
 // Prefetches what is read later in the place of elements d to d + kPair of `row`, that of slot j.
 template <class Type>
 HWY_INLINE void prefetch_values(const BlockRows& rows, int64_t j, const char* row, int64_t d) {
-  const auto prefetch = [&](const char* at) HWY_ATTR {
-    if (rows.far != 0) return rows.prefetch<true>(j, at);
-    rows.prefetch<false>(j, at);
-  };
   const char* at = row + row_offset(Type(), d);
-  prefetch(at);
-  if constexpr (std::is_same_v<Type, F32Type>) prefetch(at + 64);
+  rows.prefetch(j, at);
+  if constexpr (std::is_same_v<Type, F32Type>) rows.prefetch(j, at + 64);
 }
 
 // Walks streams of equally many rows, then the remaining rows slot by slot. The number of rows is odd: rows are a power

@@ -1,0 +1,523 @@
+// The rows of weights of gemv.cpp as streams. Included by it, once per instruction set.
+//
+// Each thread takes a contiguous span of the weights' rows, cuts it into streams (eight; four for several rows of x, on
+// a Zen 5 and with AVX2; three to twelve for tiles) and walks them side by side, so that several sequential reads are in
+// flight. Lines are prefetched at two distances, into the first- and the second-level cache, since Intel's hardware prefetchers
+// alone reach three quarters of the bandwidth; find_distances() has those of other processors. With four streams this
+// reached 97 to 100% of the bandwidth of a loop that only read the same weights, in turns with it (two cores of a
+// Sapphire Rapids virtual machine).
+//
+// A pass multiplies one row of weights of each stream with up to six rows of x (three without AVX-512). More rows of x
+// take several passes over a stretch of the weights' columns, short enough to stay in the first-level cache; every pass
+// prefetches a part of what lies further ahead, so that memory is never idle. The order in which a row of x is summed
+// does not depend on the number of rows. With AVX2, which has half of the registers, two or more rows are multiplied in
+// tiles instead (gemv_tiles-inl.h), in the same order.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "accelerators/cpu/kernels/bf16_dots-inl.h"
+#include "accelerators/cpu/kernels/gemv_tiles-inl.h"
+#include "accelerators/cpu/kernels/matmul_finish-inl.h"
+#include "accelerators/cpu/kernels/scratch.h"
+#include "accelerators/cpu/kernels/vector-inl.h"
+#include "base/simd/cpu_features.h"
+
+#if defined(ANYACCEL_CPU_KERNELS_GEMV_STREAMS_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef ANYACCEL_CPU_KERNELS_GEMV_STREAMS_INL_H_
+#undef ANYACCEL_CPU_KERNELS_GEMV_STREAMS_INL_H_
+#else
+#define ANYACCEL_CPU_KERNELS_GEMV_STREAMS_INL_H_
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace anyaccel::cpu::HWY_NAMESPACE {
+
+constexpr int kStreams = 4;
+// For one row of x. In turns on two cores of a Sapphire Rapids virtual machine, 8 streams read 3 to 4% more than 4 and up
+// to 3% more than 6; 12 and 16 read less. With AVX2, on two threads of a Zen 3, 4 read 5 to 7% more than 8; on a Zen 5, 14%
+// more without prefetches.
+constexpr int kStreamsOfOneRow = kLanes >= 16 ? 8 : 4;
+inline bool takes_four_streams() { return kStreamsOfOneRow == 4 || cpu_features().zen5; }
+// Accumulators: kStreams * rows of x, out of 32 registers with AVX-512 and 16 otherwise.
+constexpr int kRowsAtOnce = kLanes >= 16 ? 6 : 3;
+// Most columns of w (k) for which sum_columns() sums columns instead of multiplying rows.
+constexpr int64_t kMostSummed = 64;
+// With AVX2, products are computed in tiles from this many rows of x on, unless w has so few columns that these may be
+// summed: sum_columns() needs rows of x that are not packed.
+constexpr int64_t kFewestTiledRows = 2;
+constexpr bool by_tiles(int64_t rows, int64_t k) {
+  return HWY_TARGET == HWY_AVX2 && rows >= kFewestTiledRows && k > kMostSummed;
+}
+// Elements of K handled between two prefetches: one cache line of a 16-bit type, two of F32.
+constexpr int64_t kBlock = 32;
+static_assert(kBlock % (2 * kLanes) == 0);
+#if HWY_TARGET == HWY_AVX2
+static_assert(kBlock == kColumnUnit);  // x is padded for both
+#endif
+// Elements of K that several passes take before the next ones: 8 KiB of 16-bit weights in all streams. The second: where
+// the passes share the prefetches into the first-level cache, so that these begin soon enough.
+constexpr int64_t kStretch = 1024, kStretchOfShares = 256;
+
+// ---- kinds of products --------------------------------------------------------------------------------------------
+
+// bf16 weights times bf16 rows of x, by dot products of pairs.
+struct Bf16Dots {
+  using Raw = uint16_t;
+};
+
+// The elements of x that go with weights of a type.
+template <class Type>
+struct XElement {
+  using type = float;
+};
+template <>
+struct XElement<Bf16Dots> {
+  using type = uint16_t;
+};
+template <class Type>
+using ElementOfX = typename XElement<Type>::type;
+
+template <class X>
+struct Activations {
+  const X* data;   // [rows][stride], in the order that the type of the weights needs
+  int64_t stride;  // at least k rounded up to kBlock; the elements from k on are zero
+  int64_t k;
+  int64_t rows;
+};
+
+// Adds the products of a vector of weights of each of kS rows with a vector of each of kM rows of x to acc[s * kM + m].
+// Whichever of the two are fewer stay in registers.
+template <int kS, int kM, class Weights, class LoadX, class Add>
+HWY_INLINE void add_products(const Weights& weights, const LoadX& load_x, const Add& add, FloatVec (&acc)[kS * kM]) {
+  if constexpr (kS <= kM) {
+    decltype(weights(0)) w[kS];
+    AA_UNROLL for (int s = 0; s < kS; ++s) w[s] = weights(s);
+    AA_UNROLL for (int m = 0; m < kM; ++m) {
+      const auto row = load_x(m);
+      AA_UNROLL for (int s = 0; s < kS; ++s) acc[s * kM + m] = add(w[s], row, acc[s * kM + m]);
+    }
+  } else {
+    decltype(load_x(0)) rows[kM];
+    AA_UNROLL for (int m = 0; m < kM; ++m) rows[m] = load_x(m);
+    AA_UNROLL for (int s = 0; s < kS; ++s) {
+      const auto w = weights(s);
+      AA_UNROLL for (int m = 0; m < kM; ++m) acc[s * kM + m] = add(w, rows[m], acc[s * kM + m]);
+    }
+  }
+}
+
+// The same for 2 * kLanes columns from k on.
+template <class Type, int kS, int kM>
+HWY_INLINE void add_pairs(Type type, const typename Type::Raw* const (&w)[kS], const float* x, int64_t x_stride,
+                          int64_t k, FloatVec (&acc)[kS * kM]) {
+  AA_UNROLL for (int half = 0; half < 2; ++half) {
+    add_products<kS, kM>([&](int s)
+                             HWY_ATTR { return half == 0 ? load_first(type, w[s] + k) : load_second(type, w[s] + k); },
+                         [&](int m) HWY_ATTR { return hn::LoadU(kFloats, x + m * x_stride + k + half * kLanes); },
+                         [](FloatVec a, FloatVec b, FloatVec sum) HWY_ATTR { return hn::MulAdd(a, b, sum); }, acc);
+  }
+}
+
+// The same for a block of kBlock columns.
+template <class Type, int kS, int kM>
+HWY_INLINE void add_block(Type type, const typename Type::Raw* const (&w)[kS], const float* x, int64_t x_stride,
+                          FloatVec (&acc)[kS * kM]) {
+#if HWY_TARGET == HWY_SCALAR  // one lane: unrolled, this would be most of what compiling the file takes
+  for (int64_t k = 0; k < kBlock; k += 2 * kLanes) add_pairs<Type, kS, kM>(type, w, x, x_stride, k, acc);
+#else
+  AA_UNROLL for (int64_t k = 0; k < kBlock; k += 2 * kLanes) { add_pairs<Type, kS, kM>(type, w, x, x_stride, k, acc); }
+#endif
+}
+
+#if HWY_TARGET == HWY_AVX3
+template <class Type, int kS, int kM>
+HWY_INLINE void add_block(Bf16Dots /*type*/, const uint16_t* const (&w)[kS], const uint16_t* x, int64_t x_stride,
+                          FloatVec (&acc)[kS * kM]) {
+  static_assert(kBlock == 2 * kLanes);
+  add_products<kS, kM>([&](int s) HWY_ATTR { return _mm512_loadu_si512(w[s]); },
+                       [&](int m) HWY_ATTR { return _mm512_loadu_si512(x + m * x_stride); },
+                       [](__m512i a, __m512i b, FloatVec sum) HWY_ATTR { return dot_pairs(a, b, sum); }, acc);
+}
+#endif
+
+// The best distances of 0.5 to 4 KiB on Emerald Rapids; 1 to 2 and 2 to 4 KiB were within 1%.
+constexpr Distances kUsualDistances{1024, 3072};
+// For one row of x by dot products of pairs on a Zen 4. On two of its cores, steps of a model of 2.1 GB read 33.8 GB/s
+// with these, 31.4 with the above, and 33 with 256 or 384 and 1024 to 2048, in turns with a plain read of the weights at
+// 34.2.
+constexpr Distances kDistancesOfDots{512, 2048};
+// For one row of x with AVX2: two threads of a Zen 3 read 29 GB/s with this and 4 streams, 28 with the usual distances, and
+// 27 without prefetches; one thread alone read 23, 18.5 and 23.
+constexpr Distances kDistancesOfAvx2{512, 0};
+// For a single pass on a Zen 5. Where a plain read had 52 and 75 GB/s, one row of x in four streams read 47 and 62 with the
+// first, 46 and 58 with 512 bytes, and 46 (at 52) without prefetches; in eight streams with the distances for dot products
+// it read 38 and 55. Four rows read 41 and 55 with the second, 38 and 50 with the usual ones.
+constexpr Distances kDistancesOfZen5{1024, 0}, kDistancesOfRowsOnZen5{1536, 0};
+// For several passes on a Zen 5. Where a plain read had 73 to 82 GB/s, 7, 8 and 12 rows of x read 53, 50.5 and 43 with this and
+// 49.5, 48 and 42 with 1,536 bytes; where it had 51, 40.8, 40.1 and 41.2 and 40.5, 40 and 40.9.
+constexpr Distances kDistancesOfPassesOnZen5{1792, 0};
+
+// The distances for `rows` rows of x. only: one pass takes them all.
+template <class Type>
+Distances find_distances(int64_t rows, bool only) {
+  const bool one = rows == 1;
+  if (HWY_TARGET == HWY_AVX3 && cpu_features().zen5) {
+    return one ? kDistancesOfZen5 : only ? kDistancesOfRowsOnZen5 : kDistancesOfPassesOnZen5;
+  }
+  if (!one) return kUsualDistances;
+  return std::is_same_v<Type, Bf16Dots> ? kDistancesOfDots : kLanes == 8 ? kDistancesOfAvx2 : kUsualDistances;
+}
+
+template <class Raw>
+HWY_INLINE void prefetch_near(const Raw* p, int64_t ahead) {
+  const char* bytes = reinterpret_cast<const char*>(p) + ahead;
+  AA_UNROLL for (size_t line = 0; line < kBlock * sizeof(Raw); line += 64) __builtin_prefetch(bytes + line, 0, 3);
+}
+template <class Raw>
+HWY_INLINE void prefetch_far(const Raw* p, int64_t ahead) {
+  const char* bytes = reinterpret_cast<const char*>(p) + ahead;
+  AA_UNROLL for (size_t line = 0; line < kBlock * sizeof(Raw); line += 64) __builtin_prefetch(bytes + line, 0, 2);
+}
+
+// ---- passes -------------------------------------------------------------------------------------------------------
+
+// The passes over rows of x: as few as there can be, of nearly equal size.
+struct Passes {
+  int64_t rows, count;
+  explicit Passes(int64_t m) : rows(m), count((m + kRowsAtOnce - 1) / kRowsAtOnce) {}
+  int64_t begin(int64_t pass) const { return rows * pass / count; }
+};
+
+// Adds the products of the last columns of a row of weights, fewer than kBlock, with kM rows of x.
+template <class Type, int kM>
+HWY_NOINLINE void add_tail(Type type, const typename Type::Raw* w, int64_t columns, const ElementOfX<Type>* x,
+                           int64_t x_stride, FloatVec* acc) {
+  typename Type::Raw padded[kBlock] = {};
+  std::memcpy(padded, w, static_cast<size_t>(columns) * sizeof(padded[0]));
+  const typename Type::Raw* const at[1] = {padded};
+  FloatVec sums[kM];
+  AA_UNROLL for (int m = 0; m < kM; ++m) sums[m] = acc[m];
+  add_block<Type, 1, kM>(type, at, x, x_stride, sums);
+  AA_UNROLL for (int m = 0; m < kM; ++m) acc[m] = sums[m];
+}
+
+// A stretch of K in one pass.
+struct Stretch {
+  int64_t begin, end;
+  bool near;                   // the weights come from memory or the second level cache
+  int share_begin, share_end;  // the streams that this pass prefetches at the longer distance, or at the only one
+  int64_t row, gap;            // elements of a row of weights that are read, and from its end to the next row
+  Distances ahead;
+};
+
+// The distance in bytes from a block to what is read `bytes` later. It grows where the gap between two rows lies in
+// between.
+template <class Raw>
+class Ahead {
+ public:
+  HWY_INLINE Ahead(int64_t bytes, const Stretch& stretch)
+      : bytes_(bytes), row_(stretch.row), gap_(stretch.gap * static_cast<int64_t>(sizeof(Raw))) {
+    if (gap_ == 0 || row_ == 0) return;  // an inner size of 0 reads nothing
+    column_ = stretch.begin + bytes / static_cast<int64_t>(sizeof(Raw));
+    bytes_ += column_ / row_ * gap_;
+    column_ %= row_;
+  }
+  HWY_INLINE int64_t bytes() const { return bytes_; }
+  HWY_INLINE void next_block() {
+    column_ += kBlock;
+    if (column_ < row_) return;
+    column_ -= row_;
+    bytes_ += gap_;
+  }
+
+ private:
+  int64_t bytes_, row_, gap_, column_ = 0;
+};
+
+// Adds the products of what is left of a stretch after whole blocks to acc[s * kM + m].
+template <class Type, int kS, int kM>
+HWY_INLINE void add_tails(Type type, const typename Type::Raw* const (&w)[kS], const ElementOfX<Type>* x,
+                          int64_t x_stride, const Stretch& stretch, FloatVec (&acc)[kS * kM]) {
+  const int64_t whole = stretch.end / kBlock * kBlock;
+  if (whole < stretch.end) {
+    AA_UNROLL for (int s = 0; s < kS; ++s) {
+      FloatVec of_row[kM];  // acc itself stays in registers
+      AA_UNROLL for (int m = 0; m < kM; ++m) of_row[m] = acc[s * kM + m];
+      add_tail<Type, kM>(type, w[s] + whole, stretch.end - whole, x + whole, x_stride, of_row);
+      AA_UNROLL for (int m = 0; m < kM; ++m) acc[s * kM + m] = of_row[m];
+    }
+  }
+}
+
+// Adds the products of kS rows of weights with kM rows of x over a stretch to acc[s * kM + m]. prefetch(at) is called for each
+// block of columns, at[s] of each stream. It must be inlined: gcc drops calls of functions that do nothing but prefetch.
+template <class Type, int kS, int kM, class Prefetch>
+HWY_INLINE void add_columns(Type type, const typename Type::Raw* const (&w)[kS], const ElementOfX<Type>* x,
+                            int64_t x_stride, const Stretch& stretch, FloatVec (&acc)[kS * kM], Prefetch prefetch) {
+  for (int64_t k = stretch.begin, whole = stretch.end / kBlock * kBlock; k < whole; k += kBlock) {
+    const typename Type::Raw* at[kS];
+    AA_UNROLL for (int s = 0; s < kS; ++s) at[s] = w[s] + k;
+    prefetch(at);
+    add_block<Type, kS, kM>(type, at, x + k, x_stride, acc);
+  }
+  add_tails<Type, kS, kM>(type, w, x, x_stride, stretch, acc);
+}
+
+// The same for the only pass, which prefetches all streams.
+template <class Type, int kS, int kM>
+HWY_INLINE void add_columns_of_only_pass(Type type, const typename Type::Raw* const (&w)[kS], const ElementOfX<Type>* x,
+                                         int64_t x_stride, const Stretch& stretch, FloatVec (&acc)[kS * kM]) {
+  using Raw = typename Type::Raw;
+  const bool has_far = stretch.ahead.far != 0;
+  // Distances that stay the same leave registers: on a Zen 5 four and six rows of x read 1.02 to 1.07 times as fast.
+  if (!has_far && stretch.gap == 0) {
+    const int64_t ahead = stretch.ahead.near;
+    return add_columns<Type, kS, kM>(
+        type, w, x, x_stride, stretch, acc, [&](const Raw* const(&at)[kS]) HWY_ATTR __attribute__((always_inline)) {
+          AA_UNROLL for (int s = 0; s < kS; ++s) prefetch_near(at[s], ahead);
+        });
+  }
+  Ahead<Raw> near(stretch.ahead.near, stretch), far(stretch.ahead.far, stretch);
+  add_columns<Type, kS, kM>(
+      type, w, x, x_stride, stretch, acc, [&](const Raw* const(&at)[kS]) HWY_ATTR __attribute__((always_inline)) {
+        AA_UNROLL for (int s = 0; s < kS; ++s) {
+          prefetch_near(at[s], near.bytes());
+          if (has_far) prefetch_far(at[s], far.bytes());
+        }
+        near.next_block();
+        far.next_block();
+      });
+}
+
+// The same for one of several passes, which prefetches its share of the streams.
+template <class Type, int kS, int kM>
+HWY_INLINE void add_columns_of_pass(Type type, const typename Type::Raw* const (&w)[kS], const ElementOfX<Type>* x,
+                                    int64_t x_stride, const Stretch& stretch, FloatVec (&acc)[kS * kM]) {
+  using Raw = typename Type::Raw;
+  if (stretch.ahead.far == 0) {
+    // One or two streams, or none where there are more passes than streams. Where a row ends within the stretch, the distance
+    // stays that of its beginning.
+    const int64_t ahead = Ahead<Raw>(stretch.ahead.near, stretch).bytes();
+    const int count = stretch.share_end - stretch.share_begin;
+    const Raw* first = w[std::min(stretch.share_begin, kS - 1)];
+    const Raw* second = w[std::min(stretch.share_begin + 1, kS - 1)];
+    return add_columns<Type, kS, kM>(
+        type, w, x, x_stride, stretch, acc, [&](const Raw* const(&at)[kS]) HWY_ATTR __attribute__((always_inline)) {
+          const int64_t k = at[0] - w[0];
+          if (count > 0) prefetch_near(first + k, ahead);
+          if (count > 1) prefetch_near(second + k, ahead);
+        });
+  }
+  Ahead<Raw> near(stretch.ahead.near, stretch), far(stretch.ahead.far, stretch);
+  add_columns<Type, kS, kM>(
+      type, w, x, x_stride, stretch, acc, [&](const Raw* const(&at)[kS]) HWY_ATTR __attribute__((always_inline)) {
+        if (stretch.near) {
+          AA_UNROLL for (int s = 0; s < kS; ++s) prefetch_near(at[s], near.bytes());
+        }
+        for (int s = stretch.share_begin; s < stretch.share_end; ++s) prefetch_far(at[s], far.bytes());
+        near.next_block();
+        far.next_block();
+      });
+}
+
+// to[i * stride] = the sum of acc[i].
+template <int kCount>
+HWY_INLINE void sum_accumulators(const FloatVec (&acc)[kCount], float* to, int64_t stride) {
+  AA_UNROLL for (int i = 0; i < kCount; i += 4) {
+    FloatVec four[4];
+    float sums[4];
+    AA_UNROLL for (int j = 0; j < 4; ++j) four[j] = acc[std::min(i + j, kCount - 1)];
+    sum_four(four, sums);
+    AA_UNROLL for (int j = 0; j < 4; ++j) {
+      if (i + j < kCount) to[(i + j) * stride] = sums[j];
+    }
+  }
+}
+
+// Results of several rows of x are collected for so many rows of weights, a cache line of `out`: written row by row, up to
+// 24 results went to as many lines, which took a tenth of the time of 4 to 12 rows of x on a Zen 5.
+constexpr int kCollected = 16;
+
+// Writes the results of `count` rows of weights of each of `streams` streams, [streams][m][kCollected]: out[m * out_stride +
+// s * rows + r], r < count.
+inline void write_results(const float* results, int streams, int64_t m, int64_t count, int64_t rows, float* out,
+                          int64_t out_stride) {
+  for (int s = 0; s < streams; ++s) {
+    for (int64_t i = 0; i < m; ++i, results += kCollected) {
+      std::copy_n(results, count, out + i * out_stride + s * rows);
+    }
+  }
+}
+
+// The same for one of several passes: sums[s * kM + m], continued unless the stretch is the first. After the last stretch
+// they go to `results` instead.
+template <class Type, int kS, int kM>
+HWY_NOINLINE void add_stretch(Type type, const typename Type::Raw* const* w, const ElementOfX<Type>* x,
+                              int64_t x_stride, const Stretch& stretch, float* sums, float* results) {
+  FloatVec acc[kS * kM];
+  if (stretch.begin == 0) {
+    AA_UNROLL for (int i = 0; i < kS * kM; ++i) acc[i] = hn::Zero(kFloats);
+  } else {
+    AA_UNROLL for (int i = 0; i < kS * kM; ++i) acc[i] = hn::LoadU(kFloats, sums + i * kLanes);
+  }
+  const typename Type::Raw* rows[kS];
+  AA_UNROLL for (int s = 0; s < kS; ++s) rows[s] = w[s];
+  add_columns_of_pass<Type, kS, kM>(type, rows, x, x_stride, stretch, acc);
+  if (stretch.end == stretch.row) return sum_accumulators(acc, results, kCollected);
+  AA_UNROLL for (int i = 0; i < kS * kM; ++i) hn::StoreU(acc[i], kFloats, sums + i * kLanes);
+}
+
+// Weights of one row each of kS streams that follow each other, `rows` rows of w each; row r of stream s is row s * rows + r.
+template <int kS, class Raw>
+HWY_INLINE void find_rows(const Raw* w, int64_t row_stride, int64_t rows, int64_t r, const Raw* (&to)[kS]) {
+  AA_UNROLL for (int s = 0; s < kS; ++s) to[s] = w + (s * rows + r) * row_stride;
+}
+
+// out[m * out_stride + s * rows + r] = row (s * rows + r) of w times row m of x, for r < rows, s < kS, m < kM.
+//
+// The rows of the streams are a loop of this function, because nothing is read in between two calls: on a Zen 5, one row of
+// x read 48.0 GB/s with a call for each row of weights and 49.7 without, three rows 40.8 and 45.4.
+template <class Type, int kS, int kM>
+HWY_NOINLINE void multiply_in_one_pass(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
+                                       const Activations<ElementOfX<Type>>& x, Distances ahead, float* out,
+                                       int64_t out_stride) {
+  const Stretch stretch{0, x.k, true, 0, 0, x.k, row_stride - x.k, ahead};
+  alignas(64) float results[kS * kM * kCollected];
+  for (int64_t r = 0; r < rows; ++r) {
+    const typename Type::Raw* of_row[kS];
+    find_rows(w, row_stride, rows, r, of_row);
+    FloatVec acc[kS * kM];
+    AA_UNROLL for (int i = 0; i < kS * kM; ++i) acc[i] = hn::Zero(kFloats);
+    add_columns_of_only_pass<Type, kS, kM>(type, of_row, x.data, x.stride, stretch, acc);
+    if constexpr (kM == 1) {
+      sum_accumulators(acc, out + r, rows);
+      continue;
+    }
+    sum_accumulators(acc, results + r % kCollected, kCollected);
+    if (r % kCollected == kCollected - 1 || r == rows - 1) {
+      const int64_t first = r / kCollected * kCollected;
+      write_results(results, kS, kM, r + 1 - first, rows, out + first, out_stride);
+    }
+  }
+}
+
+template <class Type>
+using MultiplyInOnePass = void (*)(Type, const typename Type::Raw*, int64_t, int64_t,
+                                   const Activations<ElementOfX<Type>>&, Distances, float*, int64_t);
+// multiply_in_one_pass for kS streams and `rows` rows of x.
+template <class Type, int kS, int kM = kS == kStreams ? kRowsAtOnce : 1>
+MultiplyInOnePass<Type> find_one_pass(int64_t rows) {
+  if constexpr (kM > 1) {
+    if (rows < kM) return find_one_pass<Type, kS, kM - 1>(rows);
+  }
+  return multiply_in_one_pass<Type, kS, kM>;
+}
+
+template <class Type>
+using AddStretch = void (*)(Type, const typename Type::Raw* const*, const ElementOfX<Type>*, int64_t, const Stretch&,
+                            float*, float*);
+// add_stretch for kStreams streams and `rows` rows of x, which are at least half of kRowsAtOnce.
+template <class Type, int kM = kRowsAtOnce>
+AddStretch<Type> find_add_stretch(int64_t rows) {
+  if constexpr (kM > (kRowsAtOnce + 1) / 2) {
+    if (rows < kM) return find_add_stretch<Type, kM - 1>(rows);
+  }
+  return add_stretch<Type, kStreams, kM>;
+}
+
+// As multiply_in_one_pass(), for any number of rows of x and kStreams streams.
+template <class Type>
+void multiply_in_passes(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
+                        const Activations<ElementOfX<Type>>& x, Distances ahead, float* out, int64_t out_stride) {
+  constexpr int kS = kStreams;
+  const Passes passes(x.rows);
+  const int64_t width = ahead.far == 0 ? kStretchOfShares : kStretch;
+  auto* sums = scratch<float>(Scratch::Row2, static_cast<size_t>(kS * x.rows * (kLanes + kCollected)));
+  float* const results = sums + kS * x.rows * kLanes;
+  for (int64_t r = 0; r < rows; ++r) {
+    const typename Type::Raw* p[kS];
+    find_rows(w, row_stride, rows, r, p);
+    Stretch stretch{0, 0, false, 0, 0, x.k, row_stride - x.k, ahead};
+    do {
+      stretch.begin = stretch.end;
+      stretch.end = std::min(stretch.begin + width, x.k);
+      for (int64_t pass = 0; pass < passes.count; ++pass) {
+        const int64_t first = passes.begin(pass), count = passes.begin(pass + 1) - first;
+        stretch.near = pass == 0;
+        stretch.share_begin = static_cast<int>(kS * pass / passes.count);
+        stretch.share_end = static_cast<int>(kS * (pass + 1) / passes.count);
+        find_add_stretch<Type>(count)(type, p, x.data + first * x.stride, x.stride, stretch, sums + first * kS * kLanes,
+                                      results + first * kS * kCollected + r % kCollected);
+      }
+    } while (stretch.end < x.k);
+    if (r % kCollected != kCollected - 1 && r != rows - 1) continue;
+    const int64_t row = r / kCollected * kCollected;
+    for (int64_t pass = 0; pass < passes.count; ++pass) {
+      const int64_t first = passes.begin(pass), count = passes.begin(pass + 1) - first;
+      write_results(results + first * kS * kCollected, kS, count, r + 1 - row, rows, out + first * out_stride + row,
+                    out_stride);
+    }
+  }
+}
+
+// As multiply_in_one_pass(), for any number of rows of x; only one row if kS is not kStreams.
+template <class Type, int kS>
+void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
+                      const Activations<ElementOfX<Type>>& x, float* out, int64_t out_stride) {
+  // With AVX2 more rows than one pass takes do not come here together.
+  const bool only = HWY_TARGET == HWY_AVX2 || Passes(x.rows).count == 1;
+  const Distances ahead = find_distances<Type>(x.rows, only);
+  prefetch_starts<kS>(w, rows * row_stride * static_cast<int64_t>(sizeof(*w)), ahead);
+  if constexpr (kS == kStreams && HWY_TARGET != HWY_AVX2) {
+    if (!only) return multiply_in_passes(type, w, row_stride, rows, x, ahead, out, out_stride);
+  }
+  find_one_pass<Type, kS>(x.rows)(type, w, row_stride, rows, x, ahead, out, out_stride);
+}
+
+// out[m * out_stride + r] = row r of w times row m of x, r < rows. Elements of a row of w must be adjacent.
+template <class Type>
+void multiply_rows(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
+                   const Activations<ElementOfX<Type>>& x, float* out, int64_t out_stride) {
+#if HWY_TARGET == HWY_AVX2
+  if (by_tiles(x.rows, x.k)) {
+    return multiply_by_tiles(type, w, row_stride, rows, x.data, x.stride, x.rows, x.k, out, out_stride);
+  }
+  // Otherwise there are few columns, so that the weights of one pass are still near in the next one.
+  if (x.rows > kRowsAtOnce) {
+    for (int64_t m = 0; m < x.rows; m += kRowsAtOnce) {
+      const int64_t count = std::min<int64_t>(x.rows - m, kRowsAtOnce);
+      multiply_rows(type, w, row_stride, rows, {x.data + m * x.stride, x.stride, x.k, count}, out + m * out_stride,
+                    out_stride);
+    }
+    return;
+  }
+#endif
+  const int64_t parts = x.rows == 1 && !takes_four_streams() ? kStreamsOfOneRow : kStreams;
+  int64_t done = 0;
+  while (rows - done >= parts) {
+    // An odd number: streams whose distance is a multiple of a large power of two, as that of many rows of a power of two
+    // of bytes is, share few sets of the second level cache. 31 rows of x took 1.6 times as long with such a distance.
+    const int64_t per_stream = ((rows - done) / parts - 1) | 1;
+    const auto* from = w + done * row_stride;
+    if (parts == kStreamsOfOneRow) {
+      multiply_streams<Type, kStreamsOfOneRow>(type, from, row_stride, per_stream, x, out + done, out_stride);
+    } else {
+      multiply_streams<Type, kStreams>(type, from, row_stride, per_stream, x, out + done, out_stride);
+    }
+    done += per_stream * parts;
+  }
+  // Fewer rows than streams are not worth kernels of their own for several rows of x.
+  for (int64_t m = 0; m < x.rows; ++m) {
+    const Activations<ElementOfX<Type>> one{x.data + m * x.stride, x.stride, x.k, 1};
+    for (int64_t r = done; r < rows; ++r) {
+      multiply_streams<Type, 1>(type, w + r * row_stride, row_stride, 1, one, out + m * out_stride + r, out_stride);
+    }
+  }
+}
+
+}  // namespace anyaccel::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif

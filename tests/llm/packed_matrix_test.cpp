@@ -350,6 +350,16 @@ TEST(PackedMatrices, SettingsThatMayChangeTheWeightsAreRefusedByName) {
       "desc_act": false, "act_group_aware": true, "sym": true, "true_sequential": true, "format": "gemm", "batch_size": 1,
       "backend": "auto", "cache_block_outputs": true, "version": "gemm"})"),
       nullptr);
+  // What AutoRound 0.16 writes: symmetric AWQ with zero points all the same, and how it found the numbers.
+  const std::string auto_round = R"(, "autoround_version": "0.16.1", "provider": "auto-round", "data_type": "int",
+      "enable_quanted_input": false, "iters": 50, "nsamples": 8, "seqlen": 512, "lr": 0.02, "minmax_lr": 0.02, "sym": true)";
+  EXPECT_NE(quantization(gptq(auto_round)), nullptr);
+  EXPECT_NE(
+      quantization(R"({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "zero_point": false)" +
+                   auto_round + "}"),
+      nullptr);
+  refused("data_type", gptq(R"(, "data_type": "fp4")"));
+  refused("act_bits", gptq(R"(, "act_bits": 8)"));
   refused("has no quant_method", R"({"bits": 4})");
   refused("\"bitsandbytes\"", R"({"quant_method": "bitsandbytes", "load_in_4bit": true})");
   refused("bits", R"({"quant_method": "gptq", "bits": 3, "group_size": 128})");
@@ -365,7 +375,6 @@ TEST(PackedMatrices, SettingsThatMayChangeTheWeightsAreRefusedByName) {
   refused("version", R"({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemv"})");
   refused("format", R"({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "format": "gemv"})");
   refused("desc_act", R"({"quant_method": "awq", "bits": 4, "group_size": 128, "desc_act": true})");
-  refused("zero_point", R"({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": false})");
   refused("fmt", R"({"quant_method": "fp8", "fmt": "e5m2"})");
   refused("weight_block_size", R"({"quant_method": "fp8", "weight_block_size": [128]})");
   const auto compressed = [](const std::string& format, const std::string& weights, const std::string& more = "") {

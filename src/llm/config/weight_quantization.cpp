@@ -58,33 +58,16 @@ void read_bits(const JsonRef& object, std::string_view key, std::initializer_lis
 }
 
 // How the quantizer worked and which kernels run. transformers 5 writes the fields of GPTQ for AWQ too.
-constexpr std::string_view of_quantizer[] = {"damp_percent",
-                                             "static_groups",
-                                             "true_sequential",
-                                             "act_group_aware",
-                                             "meta",
-                                             "model_name_or_path",
-                                             "quantizer",
-                                             "backend",
-                                             "model_file_base_name",
-                                             "dataset",
-                                             "tokenizer",
-                                             "batch_size",
-                                             "block_name_to_quantize",
-                                             "exllama_config",
-                                             "cache_block_outputs",
-                                             "max_input_length",
-                                             "module_name_preceding_first_block",
-                                             "model_seqlen",
-                                             "pad_token_id",
-                                             "disable_exllama",
-                                             "modules_in_block_to_quantize",
-                                             "damp_auto_increment",
-                                             "mse",
-                                             "uri",
-                                             "do_fuse",
-                                             "fuse_max_seq_len",
-                                             "modules_to_fuse"};
+constexpr std::string_view of_quantizer[] = {
+    "damp_percent", "static_groups", "true_sequential", "act_group_aware", "meta", "model_name_or_path", "quantizer",
+    "backend", "model_file_base_name", "dataset", "tokenizer", "batch_size", "block_name_to_quantize", "exllama_config",
+    "cache_block_outputs", "max_input_length", "module_name_preceding_first_block", "model_seqlen", "pad_token_id",
+    "disable_exllama", "modules_in_block_to_quantize", "damp_auto_increment", "mse", "uri", "do_fuse",
+    "fuse_max_seq_len", "modules_to_fuse",
+    // AutoRound's. Its act_bits, static_kv_dtype and rotation_configs are not here, because they change what is computed.
+    "autoround_version", "provider", "amp", "enable_minmax_tuning", "enable_norm_bias_tuning", "enable_quanted_input",
+    "gradient_accumulate_steps", "iters", "low_gpu_mem_usage", "lr", "minmax_lr", "nsamples", "quant_block_list",
+    "scale_dtype", "seqlen", "supported_types", "to_quant_block_names"};
 
 // Fails if the field is there and is another text.
 void expect_text(const JsonRef& object, std::string_view key, std::string_view expected) {
@@ -103,13 +86,14 @@ void refuse_settings_of_modules(const JsonRef& object) {
 }
 
 void read_gptq(const JsonRef& object, WeightQuantization& out) {
-  constexpr std::string_view read[] = {"quant_method",      "method", "bits",       "group_size",
-                                       "desc_act",          "sym",    "pack_dtype", "lm_head",
-                                       "checkpoint_format", "format", "version",    "dynamic"};
+  constexpr std::string_view read[] = {"quant_method", "method",     "bits",     "group_size",        "desc_act",
+                                       "sym",          "pack_dtype", "lm_head",  "checkpoint_format", "format",
+                                       "version",      "dynamic",    "data_type"};
   refuse_settings_of_modules(object);
   refuse_field(object, "is_marlin_format", "the layout of Marlin is not supported; expected false");
   check_fields(object, read, of_quantizer);
   expect_text(object, "method", "gptq");
+  expect_text(object, "data_type", "int");
   out.kind = Kind::Gptq;
   read_bits(object, "bits", {2, 4, 8}, out);
   out.group = read_group(object);
@@ -125,27 +109,19 @@ void read_gptq(const JsonRef& object, WeightQuantization& out) {
 }
 
 void read_awq(const JsonRef& object, WeightQuantization& out) {
-  constexpr std::string_view read[] = {"quant_method",
-                                       "method",
-                                       "bits",
-                                       "group_size",
-                                       "zero_point",
-                                       "version",
-                                       "format",
-                                       "backend",
-                                       "checkpoint_format",
-                                       "desc_act",
-                                       "lm_head",
-                                       "pack_dtype",
-                                       "sym",
-                                       "modules_to_not_convert"};
+  constexpr std::string_view read[] = {
+      "quant_method", "method",     "bits",    "group_size",        "zero_point",
+      "version",      "format",     "backend", "checkpoint_format", "desc_act",
+      "lm_head",      "pack_dtype", "sym",     "data_type",         "modules_to_not_convert"};
   check_fields(object, read, of_quantizer);
   expect_text(object, "method", "awq");
+  expect_text(object, "data_type", "int");
   out.kind = Kind::Awq;
   read_bits(object, "bits", {4}, out);
   out.group = read_group(object);
-  out.symmetric = false;  // what "sym" says: the zero points are stored in any case
-  if (!read_flag(object, "zero_point", true)) object.at("zero_point").fail("true");
+  // Whatever "sym" and "zero_point" say: this layout stores the zero points in any case.
+  out.symmetric = false;
+  read_flag(object, "zero_point", true);
   if (read_flag(object, "desc_act", false)) object.at("desc_act").fail("false");
   for (const char* key : {"version", "format", "checkpoint_format"}) {
     std::string format = text_of(object, key, "gemm");

@@ -93,6 +93,12 @@ class Weigher {
       const auto reference =
           hn::IfThenElse(hn::Eq(maximum, hn::Set(kFloats, kMinusInfinity)), hn::Zero(kFloats), maximum);
       result.bias[v] = hn::Neg(reference);
+      const auto huge = hn::Gt(hn::Abs(reference), hn::Set(kFloats, kLargestFused));
+      if (!hn::AllFalse(kFloats, huge)) {
+        multiply_column(huge, factor, scores + m);
+        subtract_column(huge, reference, factor, scores + m);
+        result.bias[v] = hn::IfThenElse(huge, hn::Zero(kFloats), result.bias[v]);
+      }
     }
     if (corrects) {
       float* sums = s_.sums + g * s_.padded * kSide;
@@ -137,6 +143,26 @@ class Weigher {
   }
 
  private:
+  // weigh_pair() does not round the products of scores and factor, and the maximum is such a product, rounded. Where it is
+  // larger than this, the difference could be so large that weights overflow or all of them vanish.
+  static constexpr float kLargestFused = 0x1p28f;
+
+  // Of the rows that are `huge`, replaces scores by their differences from the maximum, over the factor. In two functions, or
+  // the compiler would fuse the multiplication and the subtraction.
+  static HWY_NOINLINE void multiply_column(hn::Mask<decltype(kFloats)> huge, FloatVec factor, float* scores) {
+    for (int64_t j = 0; j < kMatrixSlots; ++j) {
+      const auto s = hn::LoadU(kFloats, scores + j * kSide);
+      hn::StoreU(hn::IfThenElse(huge, hn::Mul(s, factor), s), kFloats, scores + j * kSide);
+    }
+  }
+  static HWY_NOINLINE void subtract_column(hn::Mask<decltype(kFloats)> huge, FloatVec maximum, FloatVec factor,
+                                           float* scores) {
+    for (int64_t j = 0; j < kMatrixSlots; ++j) {
+      const auto s = hn::LoadU(kFloats, scores + j * kSide);
+      hn::StoreU(hn::IfThenElse(huge, hn::Div(hn::Sub(s, maximum), factor), s), kFloats, scores + j * kSide);
+    }
+  }
+
   // Sets hidden scores of rows m to m + kLanes to -infinity. Returns the largest score of each row.
   HWY_NOINLINE FloatVec mask_column(const QueryGroup& group, int64_t m, float* scores) {
     const auto begin = hn::LoadU(kInts, group.begin + m);

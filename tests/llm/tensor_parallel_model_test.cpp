@@ -297,10 +297,10 @@ TEST(TensorParallelModel, RanksRefuseToMixModels) {
   const fs::path first = folder.path() / "first";
   make_model(find_model_shape("tiny"), first.string());
   // Loads `first` on rank 0 and `second` on rank 1; returns the error, which both must have.
-  const auto error_of = [&](const fs::path& second) {
+  const auto error_of = [&](const fs::path& second, DType dtype_of_second = DType::F32) {
     std::string errors[2];
     run_ranks(2, [&](const Group& group) {
-      const auto model = load(group->rank() == 0 ? first : second, group);
+      const auto model = group->rank() == 0 ? load(first, group, DType::F32) : load(second, group, dtype_of_second);
       try {
         Session session(model, {.sequences = 1, .context = 16});
       } catch (const InvalidArgument& error) {
@@ -329,6 +329,7 @@ TEST(TensorParallelModel, RanksRefuseToMixModels) {
     const auto append = [&](const fs::path& copy) { std::ofstream(copy / file, std::ios::app) << "\n"; };
     EXPECT_EQ(error_of(changed(file, append)).find(expected), 0U) << file;
   }
+  EXPECT_EQ(error_of(first, DType::BF16).find(expected), 0U);
 }
 
 TEST(TensorParallelModel, AGroupOfOneIsNoGroup) {

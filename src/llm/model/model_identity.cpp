@@ -60,8 +60,10 @@ void add_weights(Hash& hash, const Checkpoint& checkpoint) {
 
 }  // namespace
 
-std::string model_identity(const std::string& directory, const Checkpoint& checkpoint, const LoadOptions& options) {
+std::string model_identity(const std::string& directory, const Checkpoint& checkpoint, DType dtype,
+                           const LoadOptions& options) {
   Hash hash;
+  hash.add(dtype_name(dtype)).add(options.quantize);
   add_small_files(hash, directory, false);
   add_weights(hash, checkpoint);
   if (!options.adapter.empty()) add_small_files(hash, options.adapter, true);
@@ -92,7 +94,8 @@ void check_same_model(const Model& model) {
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (std::equal(all[0].begin(), all[0].begin() + hash_bytes, all[rank].begin())) continue;
     throw InvalidArgument("model: the files of " + name(rank) + " differ from those of " + name(0) +
-                          " (configuration, tokenizer, weights or an adapter); expected the same model on every host");
+                          " (configuration, tokenizer, weights or an adapter), or what they are loaded as (dtype, "
+                          "quantization); expected the same model and options on every rank");
   }
 }
 

@@ -305,6 +305,20 @@ TEST(AttentionKernels, ATokenOnTheMatrixUnit) {
   });
 }
 
+// Scores so large that one of them, rounded, is far from itself: the unit's weights would all vanish, so it leaves them.
+TEST(AttentionKernels, TheMatrixUnitLeavesHugeScores) {
+  if (isa() < Isa::Avx512 || !cpu_features().avx512_bf16) GTEST_SKIP() << "AVX512_BF16 is not there or not to be used";
+  Random random(11);
+  for (int64_t heads = 1; heads <= 8; ++heads) {
+    aa_attention_params params = params_of(64, 0);
+    params.scale = heads % 2 ? 1e10f : -1e10f;
+    const OpCase c = matrix_case(random, params, 1, heads, 64, 199);
+    OpCase found = c;
+    run_tiles(found, params, false, run_attention_token_emulated);
+    expect_within(found, c, params);
+  }
+}
+
 // The slots of a short prompt behind a long one are split into parts that end within a block. Of equal values the result is that value.
 TEST(AttentionKernels, TheMatrixUnitSplitsSlots) {
   Random random(5);

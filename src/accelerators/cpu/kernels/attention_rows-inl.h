@@ -5,7 +5,7 @@
 //   kSlots, kScoreStride
 //       Slots of a block, and floats from one row of scores to the next.
 //   part_of_slots(slots)
-//       Rounds up to a number of slots that a tile walks in whole blocks.
+//       Rounds up to a number of slots that suits the walk.
 //   struct BlockRows
 //       Rows of keys or values of a block: `slots` of them, and row(j).
 //   prefetch_values<Type>(rows, j, row, d)

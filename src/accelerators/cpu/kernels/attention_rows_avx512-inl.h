@@ -36,7 +36,7 @@ struct Fetching {
   int64_t near, far;
   bool in_turns;
 };
-constexpr Fetching kUsualFetching{1024, 3072, false};  // as in gemv.cpp
+constexpr Fetching kUsualFetching{1024, 3072, false};  // as in gemv_streams-inl.h
 // On two cores of a Zen 5 a cache of bytes is read as fast as from the caches in turns: int8 at 33 GB/s instead of 27, fp8 at
 // 29 instead of 26. With bf16 that made no difference or was slower.
 constexpr Fetching kFetchingOfBytesOnZen5{1024, 3072, true};
@@ -48,8 +48,12 @@ inline Fetching find_fetching(const aa_tensor& keys) {
   return dtype_size(static_cast<DType>(keys.dtype)) == 1 ? kFetchingOfBytesOnZen5 : kFetchingOnZen5;
 }
 
-// Rounds up to an odd number of slots for each stream (see BlockWalk).
-constexpr int64_t part_of_slots(int64_t slots) { return ((slots + kStreams - 1) / kStreams | 1) * kStreams; }
+// Rounds up to an odd number of slots for each stream (see BlockWalk), or to whole blocks of the matrix unit.
+inline int64_t part_of_slots(int64_t slots) {
+  constexpr int64_t kUnitBlock = 64;
+  if (isa() == Isa::Amx) return (slots + kUnitBlock - 1) / kUnitBlock * kUnitBlock;
+  return ((slots + kStreams - 1) / kStreams | 1) * kStreams;
+}
 
 // Rows of keys or values of a block. Slot j of the block is row j / kStreams of stream j % kStreams. Strides and the
 // prefetch distances of the first- and the second-level cache are in bytes; far may be 0.
@@ -121,7 +125,7 @@ class BlockWalk {
         keys.far = values.first - keys.first;
         values.far = keys.first + rows * keys.stride - values.first;
       }
-      if (turn < row + rows) turn_to_next(turn, keys, values);
+      if (turn < row + rows) turn_to_next(turn, row, keys, values);
       function(tile_.begin + row, keys, values);
     }
     for (int64_t first = tile_.begin + rows_ * kStreams; first < tile_.end; first += kSlots) {
@@ -139,13 +143,14 @@ class BlockWalk {
   static int64_t row_bytes(const aa_tensor& t) { return t.shape[3] * item_size(t); }
   static int64_t rows_ahead(const aa_tensor& t, int64_t bytes) { return (bytes + row_bytes(t) - 1) / row_bytes(t); }
 
-  // Turns the prefetches from this row of the streams on, which is in the block or before it, to the thread's next tile.
-  void turn_to_next(int64_t row, BlockRows& keys, BlockRows& values) const {
+  // Turns the prefetches from this row of the streams on, which is in the block or before it, to the thread's next tile. The
+  // block begins with `first_row`.
+  void turn_to_next(int64_t row, int64_t first_row, BlockRows& keys, BlockRows& values) const {
     const AttentionTile* next = taker_ ? taker_->claim() : nullptr;
     if (!next || rows_of_stream(call_, *next) != rows_) return;
     const auto turn = [&](const aa_tensor& t, BlockRows& rows) {
       const char* from = row_of_slot(t, tile_, tile_.begin + row);
-      rows.turn = (from - rows.first) / rows.stride * kStreams;
+      rows.turn = (row - first_row) * kStreams;
       rows.near_after_turn = row_of_slot(t, *next, next->begin) - from;
     };
     turn(*call_.k, keys);

@@ -9,8 +9,8 @@ namespace anyaccel::cpu {
 // adjacent, the head size is a multiple of 32, and the processor has AVX2.
 bool takes_attention_token(const AttentionCall& call);
 
-// Returns the best length, at least `slots`, of the parts into which a context is cut: whole blocks of
-// run_attention_token(), whose size depends on the instruction set.
+// Returns the best length, at least `slots`, of the parts into which a context is cut: whole blocks, or with AVX-512 and no
+// matrix unit an odd number of slots for each of four streams.
 int64_t attention_token_part(int64_t slots);
 
 // Runs a tile of one token on the calling thread, like run_attention_tile(). taker: whose tile it is; the next one may be

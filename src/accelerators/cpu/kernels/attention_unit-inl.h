@@ -84,7 +84,7 @@ class UnitAttention {
 
   // Takes the maximum of head h, the sum of its weights, and its sums in the order of load_pair(). Returns false if one
   // of these is not finite: then an infinite value, times the zero of the other row, may have spoilt sums that it does
-  // not belong to.
+  // not belong to. Also if the weights have vanished.
   bool take(int64_t h, float& maximum, float& total, float* sums) const {
     float maxima[kLanes], totals[kLanes];
     hn::StoreU(maximum_, kFloats, maxima);
@@ -98,7 +98,8 @@ class UnitAttention {
       zeros = hn::MulAdd(part, hn::Zero(kFloats), zeros);
       hn::StoreU(part, kFloats, sums + d);
     }
-    return std::isfinite(total) && hn::AllTrue(kFloats, hn::Eq(zeros, hn::Zero(kFloats)));
+    // The slot with the largest score has a weight of about 1, unless scores are so large that rounding them hides it.
+    return std::isfinite(total) && total >= 0.5f && hn::AllTrue(kFloats, hn::Eq(zeros, hn::Zero(kFloats)));
   }
 
  private:

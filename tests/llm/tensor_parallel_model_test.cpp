@@ -296,11 +296,19 @@ TEST(TensorParallelModel, RanksRefuseToMixModels) {
   const test::TemporaryFolder folder;
   const fs::path first = folder.path() / "first";
   make_model(find_model_shape("tiny"), first.string());
+  const auto f32 = [] {
+    LoadOptions options;
+    options.dtype = DType::F32;
+    return options;
+  };
   // Loads `first` on rank 0 and `second` on rank 1; returns the error, which both must have.
-  const auto error_of = [&](const fs::path& second, DType dtype_of_second = DType::F32) {
+  const auto error_between = [&](const LoadOptions& options_of_first, const fs::path& second,
+                                 const LoadOptions& options_of_second) {
     std::string errors[2];
     run_ranks(2, [&](const Group& group) {
-      const auto model = group->rank() == 0 ? load(first, group, DType::F32) : load(second, group, dtype_of_second);
+      LoadOptions options = group->rank() == 0 ? options_of_first : options_of_second;
+      options.group = group;
+      const auto model = Model::load(group->rank() == 0 ? first : second, options);
       try {
         Session session(model, {.sequences = 1, .context = 16});
       } catch (const InvalidArgument& error) {
@@ -310,26 +318,51 @@ TEST(TensorParallelModel, RanksRefuseToMixModels) {
     EXPECT_EQ(errors[0], errors[1]);
     return errors[0];
   };
+  const auto error_of = [&](const fs::path& second) { return error_between(f32(), second, f32()); };
   const auto changed = [&](const char* name, const std::function<void(const fs::path&)>& change) {
     fs::copy(first, folder.path() / name);
     change(folder.path() / name);
     return folder.path() / name;
   };
-  EXPECT_EQ(error_of(changed("copy", [](const fs::path& copy) { std::ofstream(copy / "README.md") << "text"; })), "");
+  const auto add_unread_files = [](const fs::path& copy) {
+    for (const char* file : {"README.md", "results.json", "requirements.txt"}) std::ofstream(copy / file) << "text";
+    fs::create_directory(copy / "folder.json");
+    fs::create_directory(copy / "chat_template.jinja");
+    fs::create_symlink("nowhere", copy / "added_tokens.json");
+  };
+  EXPECT_EQ(error_of(changed("copy", add_unread_files)), "");
 
-  const std::string expected = "model: the files of rank 1 on ";
+  const auto expect_difference = [](const std::string& error, const std::string& part) {
+    EXPECT_EQ(error.find("model: rank 1 on "), 0U) << error;
+    EXPECT_NE(error.find("; what differs: " + part + "; expected"), std::string::npos) << error;
+  };
   const auto other_weights = [](const fs::path& copy) {
-    fs::remove_all(copy);
+    const fs::path made = copy.string() + " made";
     MakeModelOptions options;
     options.seed = 1;
-    make_model(find_model_shape("tiny"), copy.string(), options);
+    make_model(find_model_shape("tiny"), made.string(), options);
+    fs::copy_file(made / "model.safetensors", copy / "model.safetensors", fs::copy_options::overwrite_existing);
   };
-  EXPECT_EQ(error_of(changed("weights", other_weights)).find(expected), 0U);
-  for (const char* file : {"config.json", "tokenizer.json"}) {
+  expect_difference(error_of(changed("weights", other_weights)), "weights or the headers of their files");
+  for (const auto& [file, part] : {std::pair{"config.json", "configuration"},
+                                   {"generation_config.json", "configuration"},
+                                   {"tokenizer.json", "tokenizer or chat template"},
+                                   {"chat_template.jinja", "tokenizer or chat template"}}) {
     const auto append = [&](const fs::path& copy) { std::ofstream(copy / file, std::ios::app) << "\n"; };
-    EXPECT_EQ(error_of(changed(file, append)).find(expected), 0U) << file;
+    expect_difference(error_of(changed(file, append)), part);
   }
-  EXPECT_EQ(error_of(first, DType::BF16).find(expected), 0U);
+
+  const std::string loading = "options of loading (dtype, quantization, activations)";
+  LoadOptions bf16;
+  bf16.dtype = DType::BF16;
+  expect_difference(error_between(f32(), first, bf16), loading);
+  LoadOptions exact = bf16;
+  exact.activations = Activations::F32;
+  expect_difference(error_between(bf16, first, exact), loading);
+  LoadOptions int8, int4;
+  int8.quantize = "int8";
+  int4.quantize = "int4";
+  expect_difference(error_between(int8, first, int4), loading);
 }
 
 TEST(TensorParallelModel, AGroupOfOneIsNoGroup) {

@@ -222,8 +222,8 @@ class Model {
   const std::vector<ModelShard>& shards() const noexcept { return shards_; }
   // Returns the group of ranks that the model is sharded over; null if this process holds all of it.
   const std::shared_ptr<comm::ProcessGroup>& group() const noexcept { return group_; }
-  // Returns a hash of the files (llm/model/model_identity.h), which is equal on ranks that loaded the same; "" without a
-  // group, and for random weights.
+  // Returns hashes of the files and options (llm/model/model_identity.h), which are equal on ranks that loaded the same;
+  // "" without a group, and for random weights.
   const std::string& identity() const noexcept { return identity_; }
   const ModelWeights& weights() const noexcept { return weights_; }
   Accelerator& accelerator() const noexcept { return *device_.accelerator; }

@@ -95,7 +95,8 @@ class Session {
  public:
   // Allocates the cache. Throws InvalidArgument for a count in the options that is not positive, and for a context
   // above the number of learned positions, if the model has such; OutOfMemoryError, which names the context that would
-  // fit; and the exceptions that SessionOptions names.
+  // fit; and the exceptions that SessionOptions names. With a group this is a collective call, and throws InvalidArgument
+  // on every rank if the ranks loaded different models.
   Session(std::shared_ptr<const Model> model, const SessionOptions& options);
   ~Session();
   Session(const Session&) = delete;

@@ -167,7 +167,8 @@ class ModelLoader {
     model_->dtype_ = plan_->dtype();
     model_->shards_ = plan_->shards();
     model_->quantized_formats_ = plan_->describe(model_->notes_);
-    if (model_->group_) model_->identity_ = model_identity(directory_, files_->checkpoint(), plan_->dtype(), options_);
+    if (model_->group_)
+      model_->identity_ = hash_loaded_model(directory_, files_->checkpoint(), plan_->dtype(), options_);
     if (!options_.adapter.empty()) open_adapter();
     if (options_.adapters.empty()) return;
     adapters_.emplace(options_.adapters, files_->slots());

@@ -376,6 +376,8 @@ void two_devices_in_one_process(const Context& c) {
   std::unique_lock lock(members->mutex);
   members->changed.wait(lock, [&] { return members->first_failure || members->ended == 2; });
   // A member that was refused leaves the other one waiting for it in the library, from which no call brings it back.
+  // It is left there with the device that it holds open. In a child it dies with the process; with --in_process it must not
+  // wake once the suite has ended, as it would call the driver through a table that is gone (Context::driver).
   const bool all_ended = members->changed.wait_for(lock, std::chrono::seconds(5), [&] { return members->ended == 2; });
   const std::exception_ptr failure = members->first_failure;
   lock.unlock();

@@ -86,7 +86,7 @@ TEST(FailingNew, EachIsAnExceptionAfterWhichEverythingWorks) {
   ASSERT_EQ(work(), 8);
   const Stream& before = get_accelerator()->current_stream();
   for (const bool all_later : {false, true}) {
-    // Some failures are got over, so that only a run without any means that all were tried.
+    // Some failures are recovered from, so that only a run without any means that all were tried.
     for (long n = 0; n < 2000; ++n) {
       work_with_failure(n, all_later);
       ASSERT_EQ(get_accelerator()->current_stream(), before) << n;

@@ -135,7 +135,7 @@ int start_ssh(const std::string& host, int ssh_port, const std::string& version)
   const pid_t ssh = fork();
   if (ssh < 0) throw Error(std::string("ssh cannot be started: ") + std::strerror(errno));
   if (ssh == 0) {
-    // Who ends this process means ssh.
+    // Whoever ends this process means to end ssh.
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() == parent) execvp("ssh", words.data());
     _exit(127);
@@ -146,7 +146,7 @@ int start_ssh(const std::string& host, int ssh_port, const std::string& version)
   }
   const bool killed = WIFSIGNALED(status);
   const int code = killed ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-  // The host may not have come so far that it reports anything itself, and pdsh waits for all other hosts.
+  // The host may not have got far enough to report anything itself, and pdsh waits for all other hosts.
   if (code != 0) {
     report_failure(job.control, host, code,
                    "ssh to " + host +

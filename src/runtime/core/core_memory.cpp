@@ -162,8 +162,8 @@ bool DriverCore::is_pinned(const void* pointer) {
 bool DriverCore::register_host_memory(void* address, size_t bytes) {
   if (!address || bytes == 0) throw InvalidArgument("register_host_memory: no memory was given");
   if (reinterpret_cast<uintptr_t>(address) + bytes < bytes) {
-    throw InvalidArgument("register_host_memory: " + std::to_string(bytes) +
-                          " bytes from the address on were given, which is beyond the end of memory");
+    throw InvalidArgument("register_host_memory: the range of " + std::to_string(bytes) +
+                          " bytes goes beyond the end of the address space");
   }
   const auto* table = instance().host_memory;
   if (!table) return false;

@@ -1,6 +1,6 @@
 // See quantized_row.h.
 //
-// Four parts of the weights are read side by side, as in gemv.cpp. Each step of a kernel is taken for all four before
+// Four parts of the weights are read side by side, as in gemv_streams-inl.h. Each step of a kernel is taken for all four before
 // the next step, because the processor looks only so far ahead for independent instructions. quantized_row_avx2-inl.h
 // and quantized_row_avx512-inl.h have the kernel of each format.
 #include "accelerators/cpu/kernels/quantized_row.h"
@@ -84,7 +84,7 @@ void multiply_rows_of(const uint8_t* w, int64_t w_stride, int64_t rows, const Bl
   constexpr int kStreams = 4;
   int64_t done = 0;
   while (rows - done >= kStreams) {
-    const int64_t per_stream = ((rows - done) / kStreams - 1) | 1;  // odd, as in gemv.cpp
+    const int64_t per_stream = ((rows - done) / kStreams - 1) | 1;  // odd, as in gemv_streams-inl.h
     multiply_streams<Format, kStreams>(w + done * w_stride, w_stride, per_stream, x, blocks, out + done);
     done += per_stream * kStreams;
   }

@@ -134,7 +134,7 @@ struct Sums {
 };
 
 // out[(first_m + m) * out_stride + s * rows + r] = row s * rows + r of the weights times row first_m + m of x, for r < rows,
-// s < kStreams, m < kM. Several parts of the weights are read side by side, as in gemv.cpp.
+// s < kStreams, m < kM. Several parts of the weights are read side by side, as in gemv_streams-inl.h.
 template <class Format, bool kVnni, int kStreams, int kM>
 void multiply_streams(const uint8_t* w, int64_t w_stride, int64_t rows, const QuantizedInput& x, int64_t k,
                       int64_t first_m, float* out, int64_t out_stride) {

@@ -108,7 +108,7 @@ int start_rank(const std::string& version) {
     return run_ranks(job, place.node, {place.local_rank}, own_program());
   } catch (const std::exception& error) {
     // An mpirun may wait for its other processes when one ends that has not started MPI (MPICH does).
-    report_failure(job.control, own_host_name(), 2, own_host_name() + ": a rank was not started; the job is ended");
+    report_failure(job.control, own_host_name(), 2, own_host_name() + ": " + error.what() + "; the job is ended");
     throw;
   }
 }

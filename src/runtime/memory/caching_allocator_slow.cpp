@@ -562,8 +562,11 @@ void CachingAllocator::Impl::release_pool(uint64_t pool) noexcept {
   const auto found = pools.find(pool);
   if (found == pools.end() || --found->second > 0) return;
   pools.erase(found);
+  // Of all bins first: the first one that moves takes the segments of the whole pool out of it.
+  for (const auto& [key, bin] : bins) {
+    if (key.pool == pool && is_idle(key.stream)) leave_idle_segments(*bin);
+  }
   while (Bin* bin = bin_with([pool](const BinKey& key) { return key.pool == pool; })) {
-    if (is_idle(bin->stream)) leave_idle_segments(*bin);
     move_bin({bin->stream, pool}, {bin->stream, 0});
   }
   {

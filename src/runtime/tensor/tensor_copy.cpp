@@ -16,6 +16,15 @@ void require(const Tensor& t, const char* what) {
   if (!t) throw InvalidArgument(std::string(what) + ": the tensor is empty");
 }
 
+// Whether the views of equal shape and dtype have the same elements of memory in the same order.
+bool same_elements(const Tensor& a, const Tensor& b) {
+  if (a.data() != b.data() || a.device() != b.device()) return false;
+  for (int d = 0; d < a.ndim(); ++d) {
+    if (a.size(d) > 1 && a.stride(d) != b.stride(d)) return false;
+  }
+  return true;
+}
+
 bool same_layout(const Tensor& a, const Tensor& b) {
   return a.dtype() == b.dtype() && a.is_contiguous() && b.is_contiguous();
 }
@@ -259,7 +268,7 @@ void Tensor::copy_from(const Tensor& source) const {
   if (source.is_packed()) return copy_from(source.unpacked());
   const Device to = device();
   const Device from = source.device();
-  if (data() == source.data() && to == from && dtype_ == source.dtype_ && strides_ == source.strides_) return;
+  if (dtype_ == source.dtype_ && same_elements(*this, source)) return;
   if (to == from && CommonBytes(*this, source).any()) {
     throw InvalidArgument("copy_from: the destination " + shape_.to_string() +
                           " shares memory with the source, so that "

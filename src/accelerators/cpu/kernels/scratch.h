@@ -56,7 +56,8 @@ T* scratch(Scratch use, size_t count) {
   ScratchBuffer& buffer = buffers[static_cast<size_t>(use)];
   if (!buffer.has(count * sizeof(T))) [[unlikely]] {
     thread_local ScratchOwner owner{buffers};
-    owner.buffers[static_cast<size_t>(use)].grow(count * sizeof(T));
+    static_cast<void>(owner);  // named so that it exists; it may be destroyed already
+    buffer.grow(count * sizeof(T));
   }
   return static_cast<T*>(buffer.data());
 }

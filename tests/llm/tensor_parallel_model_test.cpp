@@ -348,7 +348,7 @@ TEST(TensorParallelModel, RanksRefuseToMixModels) {
                                    {"generation_config.json", "configuration"},
                                    {"tokenizer.json", "tokenizer or chat template"},
                                    {"chat_template.jinja", "tokenizer or chat template"}}) {
-    const auto append = [&](const fs::path& copy) { std::ofstream(copy / file, std::ios::app) << "\n"; };
+    const auto append = [name = file](const fs::path& copy) { std::ofstream(copy / name, std::ios::app) << "\n"; };
     expect_difference(error_of(changed(file, append)), part);
   }
 

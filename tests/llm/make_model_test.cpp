@@ -152,30 +152,37 @@ void forget_pages(const std::string& path) {
   ::close(descriptor);
 }
 
-// The progress of mapped weights is that of the disk: at the end, all of them are in memory.
+// The progress of mapped weights is that of the disk: at the end, all of them are in memory. The system may take pages away
+// again when other processes need memory, so that one of some loads must show it.
 TEST(MakeModel, ProgressWaitsForTheDisk) {
   const TemporaryDirectory directory;
   ModelShape shape = find_model_shape("tiny");
   shape.vocab_size = 40000;  // one matrix of several reports
   shape.hidden_size = 512;
   make_model(shape, directory.path());
-  forget_pages(directory.path() + "/model.safetensors");
-  uint64_t last = 0;
-  int of_embedding = 0;
-  LoadOptions options;
-  options.progress = [&](const LoadProgress& progress) {
-    EXPECT_GT(progress.bytes_done, last);
-    last = progress.bytes_done;
-    of_embedding += progress.tensor == "model.embed_tokens.weight" ? 1 : 0;
-    if (progress.bytes_done < progress.bytes_total) return;
-    const Checkpoint checkpoint = Checkpoint::open(directory.path());
-    for (const std::string& name : checkpoint.names()) {
-      EXPECT_TRUE(checkpoint.is_in_memory(checkpoint.at(name))) << name;
-    }
-  };
-  const auto model = Model::load(directory.path(), options);
-  EXPECT_GE(of_embedding, 1);
-  EXPECT_GT(last, uint64_t{40} << 20);
+  std::string missing;
+  for (int load = 0; load < 3; ++load) {
+    missing.clear();
+    forget_pages(directory.path() + "/model.safetensors");
+    uint64_t last = 0;
+    int of_embedding = 0;
+    LoadOptions options;
+    options.progress = [&](const LoadProgress& progress) {
+      EXPECT_GT(progress.bytes_done, last);
+      last = progress.bytes_done;
+      of_embedding += progress.tensor == "model.embed_tokens.weight" ? 1 : 0;
+      if (progress.bytes_done < progress.bytes_total) return;
+      const Checkpoint checkpoint = Checkpoint::open(directory.path());
+      for (const std::string& name : checkpoint.names()) {
+        if (!checkpoint.is_in_memory(checkpoint.at(name))) missing = name;
+      }
+    };
+    const auto model = Model::load(directory.path(), options);
+    EXPECT_GE(of_embedding, 1);
+    EXPECT_GT(last, uint64_t{40} << 20);
+    if (missing.empty()) break;
+  }
+  EXPECT_EQ(missing, "");
 }
 
 TEST(MakeModel, ModelsLoadAndGenerate) {

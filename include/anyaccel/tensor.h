@@ -163,11 +163,12 @@ class Tensor {
   // arrived.
   Tensor to(Device device) const;
   // Copies elements, with conversion of dtypes (as in the op "copy" of abi/ops.h) and between devices; the shapes must
-  // be equal. The tensors must not overlap, which is checked, so that a conversion in place is refused; a copy of a
-  // tensor onto itself does nothing. Blocks when pageable host memory is on one side. To and from pinned
-  // memory it does not block: a source must stay unchanged, and a result must not be read by the host, until the
-  // stream has done the copy. A copy that the device cannot make by itself (strided or converting, without the op
-  // "copy"; between devices, without Accelerator::copy_between) goes through the host and blocks.
+  // be equal. InvalidArgument if the tensors share memory, so a conversion in place is refused too; views whose strides are
+  // not multiples of each other may share it unnoticed. A copy of a tensor onto itself does nothing. Blocks when pageable
+  // host memory is on one side. To and from pinned memory it does not block: a source must stay unchanged, and a result
+  // must not be read by the host, until the stream has done the copy. A copy that the device cannot make by itself
+  // (strided or converting, without the op "copy"; between devices, without Accelerator::copy_between) goes through the
+  // host and blocks.
   void copy_from(const Tensor& source) const;
   // Sets all elements to `value`, converted to the dtype as in the op "copy".
   void fill(double value) const;

@@ -122,8 +122,8 @@ void save_checkpoint(const fs::path& folder, Parameters& parameters, Optimizer& 
   if (fs::exists(place, error) && !fs::exists(place / kTrainingFile, error) &&
       !(fs::is_directory(place, error) && fs::is_empty(place, error))) {
     fail(folder,
-         "it exists and is no checkpoint, which would be replaced; expected a checkpoint, an empty folder, or a new "
-         "name");
+         "it exists and is not a checkpoint, and saving would delete what it contains; expected a checkpoint, an empty "
+         "folder, or a new name");
   }
   const fs::path part = part_of(place);
   fs::remove_all(part, error);

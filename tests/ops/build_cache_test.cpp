@@ -496,14 +496,15 @@ TEST_F(BuildCacheTest, ACompileErrorIsShownInTheCompilersWords) {
 }
 
 TEST_F(BuildCacheTest, OfALongOutputTheLinesFromTheFirstErrorOnAreShown) {
-  const Variable compiler("CXX", folder
-                                     .write("chatty-c++",
-                                            "#!/bin/sh\nseq -f 'warning %g' 500\necho answer.cpp:7: error: no such "
-                                            "thing\nseq -f 'note %g' 500\nexit 1\n",
-                                            true)
-                                     .string());
+  const Variable compiler("CXX",
+                          folder
+                              .write("chatty-c++",
+                                     "#!/bin/sh\nseq -f 'error.h:%g: [-Werror]' 500\necho answer.cpp:7: error: no such "
+                                     "thing\nseq -f 'note %g' 500\nexit 1\n",
+                                     true)
+                              .string());
   const std::string message = message_of<BuildError>([&] { cache.find_or_build(plan); });
-  EXPECT_NE(message.find("said:\nwarning 496\n"), std::string::npos) << message;
+  EXPECT_NE(message.find("said:\nerror.h:496: [-Werror]\n"), std::string::npos) << message;
   EXPECT_NE(message.find("answer.cpp:7: error: no such thing\nnote 1\n"), std::string::npos) << message;
   EXPECT_NE(message.find("note 54\n(60 of 1001 lines, from line 496 on; with ANYACCEL_LOG=debug all of them"),
             std::string::npos)

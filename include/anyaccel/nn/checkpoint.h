@@ -27,9 +27,10 @@ struct TrainingState {
       notes;  // of the caller, UTF-8: settings that a run must share with the one that it continues
 };
 
-// Writes `folder`, whose parent must exist, and atomically replaces an earlier checkpoint or an empty folder. `files` are names and contents of
-// further files. Blocks until everything is on the disk. Throws InvalidArgument if there are not as many losses as
-// steps, and Error if writing fails; `folder` is unchanged then.
+// Writes `folder`, whose parent must exist, and atomically replaces an earlier checkpoint or an empty folder. `files` are
+// names and contents of further files. Blocks until everything is on the disk. Throws InvalidArgument if there are not as
+// many losses as steps, and Error if writing fails or `folder` has other contents than a checkpoint's; `folder` is unchanged
+// then.
 void save_checkpoint(const std::filesystem::path& folder, Parameters& parameters, Optimizer& optimizer,
                      const TrainingState& state, std::span<const std::pair<std::string, std::string>> files);
 

@@ -11,16 +11,17 @@ loop over the same bytes that computes next to nothing, measured by `anyaccel be
 our own figure.
 """
 import argparse
+import datetime
 import importlib.metadata
 import json
-import math
 import mmap
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
+
+import machine
 
 SMALL_TENSORS, SMALL_SIZE = 1000, 4096
 BYTES_PER_ELEMENT = 28
@@ -169,7 +170,10 @@ def main():
     server.wait()
 
     result = {
-        "machine": {"system": platform.platform(), "processors": os.cpu_count(), "load": loads},
+        "date": datetime.date.today().isoformat(),
+        "machine": machine.describe(loads),
+        "compared": "steps of Adam in fp32; large: one parameter, small: 1000 parameters of 4096 elements; torch: Adam(fused=True), "
+                    "deepspeed: CPUAdam, stream: a loop over the same bytes that computes next to nothing",
         "threads": options.threads,
         "elements": options.elements,
         "versions": versions,
@@ -183,8 +187,6 @@ def main():
             if who in peers:
                 figure["anyaccel_is_faster_by"] = own / figure["median"]
         result[case] = {"unit": unit, **figures}
-    if any(math.isnan(x) for x in loads):
-        del result["machine"]["load"]
     print(json.dumps(result, indent=2))
 
 

@@ -15,12 +15,13 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
+
+import machine
 
 SIZES = [0, 8, 64, 1 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20,
          4 << 20, 8 << 20, 32 << 20]  # fmt: skip
@@ -243,8 +244,7 @@ def main():
     if options.output:
         result = {
             "date": datetime.date.today().isoformat(),
-            "machine": {"system": platform.platform(), "processors": os.cpu_count(),
-                        "load": statistics.median(loads)},  # fmt: skip
+            "machine": machine.describe(statistics.median(loads)),
             "unit": "us",
             "rounds": options.rounds,
             "versions": versions,

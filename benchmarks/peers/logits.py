@@ -100,6 +100,7 @@ def main():
         return json.loads(output)["completions"]
 
     failed = False
+    print("differences of log-probabilities from llama.cpp's with the same weights in fp32, over the largest logit\n")
     print(f"{'type':8} {'rows':12} {'ours':>10} {'llama.cpp':>10} {'ratio':>6}")
     for kind in options.types.split(","):
         with tempfile.TemporaryDirectory() as folder:

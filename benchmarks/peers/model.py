@@ -14,21 +14,25 @@ The programs run in turns, ours before each of the others, on the same number of
 sequence from position 64 on, greedy, each token read back, in batches of 16; "decode N" is the same from position N on, for
 llama.cpp only (PyTorch's static cache is read as a whole in every step). Nobody runs a prompt of N tokens for it: the cache
 is filled with copies of a shorter one, llama.cpp's by its own saved state. prefill: tokens a second of a prompt of 512
-tokens (or N) whose last logits are wanted. Medians count. Before anything is timed, the last logits of one prompt must
-agree between PyTorch and llama.cpp (largest difference over largest logit), so that they run the same model.
+tokens (or N) whose last logits are wanted. Prompts of more than 512 tokens, of which each takes many seconds, run once in a turn
+instead of --runs times, and ours once in a round. Medians count. Before anything is timed, the last logits of one prompt must
+agree between PyTorch and llama.cpp (largest difference over largest logit), so that they run the same model. What runs, and how
+long it took, is said on the error output.
 """
 import argparse
 import datetime
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
+import machine
+
 PROMPT, START, BATCH, SEQUENCES = 512, 64, 16, 8
+CONTEXTS = [START, 4096, 32768]  # those of `anyaccel bench decode`
 CONTEXT = 1024  # slots of a cache, unless a prompt or a context needs more
 AGREEMENT = 0.05  # bf16 rounds at other places in each program
 
@@ -410,7 +414,7 @@ def main():
     parser.add_argument("--model", required=True, help="a model directory")
     parser.add_argument("--command", default="build/release/bin/anyaccel", help="the anyaccel command (default: %(default)s)")
     lengths = lambda text: [int(word) for word in text.split(",")]
-    parser.add_argument("--contexts", type=lengths, default=[START, 4096, 32768], help="of decode (default: 64,4096,32768)")
+    parser.add_argument("--contexts", type=lengths, default=CONTEXTS, help="of decode, out of the default's (default: 64,4096,32768)")
     parser.add_argument("--prompts", type=lengths, default=[PROMPT, 4096], help="of prefill (default: 512,4096)")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--runs", type=int, default=3, help="of each in a turn")
@@ -424,6 +428,9 @@ def main():
         serve(options)
         return
 
+    unknown = [str(n) for n in options.contexts if n not in CONTEXTS]
+    if unknown:
+        parser.error(f"--contexts {','.join(unknown)}: `anyaccel bench decode` measures {', '.join(map(str, CONTEXTS))} only")
     with open(os.path.join(options.model, "config.json")) as file:
         vocabulary = json.load(file)["vocab_size"]
     servers, missing = {}, {}
@@ -438,21 +445,25 @@ def main():
     request = lambda work, length, usual: (work if length == usual else f"{work} {length}", work, length)
     wanted = [request("decode", n, START) for n in options.contexts] + [request("prefill", n, PROMPT) for n in options.prompts]
 
-    def ours():
-        """Returns {figure: (tokens a second, those that its ceiling allows)}."""
+    runs_of = lambda length: options.runs if length <= PROMPT else 1
+
+    def timed(what, measure):
+        start = time.perf_counter()
+        result = measure()
+        print(f"{time.perf_counter() - start:7.1f} s: {what}", file=sys.stderr)
+        return result
+
+    def ours(work, length):
+        """Returns {figure: (tokens a second, those that its ceiling allows)}: of all contexts, or of a prompt of so many tokens."""
         environment = dict(os.environ, DS_ACCELERATOR="cpu", OMP_NUM_THREADS=str(options.threads))
-
-        def bench(*what):
-            command = [options.command, "bench", *what, "--model", options.model, "--json", "--runs", str(options.runs)]
-            output = subprocess.run(command, check=True, text=True, env=environment, stdout=subprocess.PIPE).stdout
-            return {result["name"]: (result["value"], result["ceiling"]) for result in json.loads(output)["results"]}
-
-        decode = bench("decode")
-        prefill = {n: bench("prefill", "--prompt-tokens", str(n))["prefill.tokens"] for n in options.prompts}
-        own = {}
-        for name, work, length in wanted:
-            own[name] = prefill[length] if work == "prefill" else decode[name.replace("decode", "decode.tokens")]
-        return own
+        command = [options.command, "bench", work, "--model", options.model, "--json", "--seconds", "0.25"]
+        command += ["--runs", str(options.runs)] if work == "decode" else ["--prompt-tokens", str(length), "--runs", str(runs_of(length))]
+        run = lambda: subprocess.run(command, check=True, text=True, env=environment, stdout=subprocess.PIPE).stdout
+        output = timed("anyaccel, " + (f"prefill {length}" if work == "prefill" else "decode"), run)
+        results = {result["name"]: (result["value"], result["ceiling"]) for result in json.loads(output)["results"]}
+        if work == "prefill":
+            return {request(work, length, PROMPT)[0]: results["prefill.tokens"]}
+        return {name.replace("decode.tokens", "decode"): rate for name, rate in results.items() if name.startswith("decode.tokens")}
 
     with tempfile.TemporaryDirectory() as folder:
         start("torch", sys.executable, "eager", options.model)
@@ -481,15 +492,25 @@ def main():
         figures = {name: {"anyaccel": [], "ceiling": []} for name, _, _ in wanted}
         loads = [os.getloadavg()[0]]
         for _ in range(options.rounds):
+            long_prompts = {}
             for name, server in servers.items():
-                own = ours()
+                own = {}
                 for figure, work, length in wanted:
-                    figures[figure]["anyaccel"].append(own[figure][0])
-                    figures[figure]["ceiling"].append(own[figure][1])
                     if name.startswith("torch") and work == "decode" and length != START:
                         continue
+                    measured = long_prompts if work == "prefill" and length > PROMPT else own
+                    if figure not in measured:
+                        measured |= ours(work, length)
+                    if figure not in measured:  # what is in the way, the benchmark has said
+                        continue
+                    # Once in a round for a long prompt, which the first of the peers asks for.
+                    if measured is own or name == next(iter(servers)):
+                        for key, value in zip(("anyaccel", "ceiling"), measured[figure]):
+                            figures[figure][key].append(value)
                     time.sleep(0.5)  # threads that wait for work by spinning fall asleep
-                    figures[figure].setdefault(name, []).extend(server.ask(f"{work} {options.runs} {length}"))
+                    asked = f"{work} {runs_of(length) if work == 'prefill' else options.runs} {length}"
+                    rates = timed(f"{name}, {figure}", lambda: server.ask(asked))
+                    figures[figure].setdefault(name, []).extend(rates)
                 time.sleep(0.5)
             loads.append(os.getloadavg()[0])
         for server in servers.values():
@@ -498,7 +519,7 @@ def main():
 
     result = {
         "date": datetime.date.today().isoformat(),
-        "machine": {"system": platform.platform(), "processors": os.cpu_count(), "load": loads},
+        "machine": machine.describe(loads),
         "model": "bf16 Llama of %.2f GB" % (sum(e.stat().st_size for e in os.scandir(options.model)) * 1e-9),
         "threads": options.threads,
         "versions": {name: server.versions for name, server in servers.items()},
@@ -508,8 +529,11 @@ def main():
     }
     for name, reason in missing.items():
         print(f"not measured: {name}: {reason}", file=sys.stderr)
+    print(f"{result['model']}, batch 1, {options.threads} threads, {options.rounds} rounds; keys and values of 16 bits\n")
     print(f"{'tokens/s':>15} {'program':>24} {'median':>9} {'ours / it':>10}")
     for figure, by in figures.items():
+        if not by["anyaccel"]:  # only llama.cpp would have been measured, and is missing
+            continue
         result[figure] = {name: {"median": statistics.median(values), "least": min(values), "most": max(values)}
                           for name, values in by.items()}  # fmt: skip
         for name, values in result[figure].items():

@@ -14,13 +14,13 @@ import argparse
 import datetime
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
+import machine
 import model as peers
 
 FORMATS = {"Q8_0": 7, "Q4_0": 2, "Q4_1": 3, "Q5_0": 8, "Q5_1": 9, "Q4_K_M": 15, "Q5_K_M": 17, "Q6_K": 18, "IQ4_NL": 25}  # llama_ftype
@@ -60,7 +60,7 @@ def main():
     formats = options.formats.split(",")
     result = {
         "date": datetime.date.today().isoformat(),
-        "machine": {"system": platform.platform(), "processors": os.cpu_count(), "load": [os.getloadavg()[0]]},
+        "machine": machine.describe([os.getloadavg()[0]]),
         "threads": options.threads,
         "unit": "tokens/s",
         "formats": {},
@@ -99,6 +99,8 @@ def main():
                 entry[work] = {who: {"median": statistics.median(v), "least": min(v), "most": max(v)} for who, v in by.items()}
             result["formats"][name] = entry
 
+    print(f"the same GGUF files, {options.threads} threads, {options.rounds} rounds: decode of one sequence, batch of {peers.SEQUENCES}, "
+          f"prefill of {peers.PROMPT} tokens\n")  # fmt: skip
     print(f"{'tokens/s':>22} {'ours':>8} {'of ceiling':>11} {'llama.cpp':>10} {'ours / it':>10}")
     for name, entry in result["formats"].items():
         print(f"{name}: {entry['file_gb']:.3f} GB, ready in {entry['ready_ms']:.1f} ms, peak memory {entry['peak_gb']:.3f} GB")

@@ -41,6 +41,14 @@ int main() { std::puts(anyaccel::conformance::conformance_cases().front().c_str(
 C
 # Sanitizers of the library must be those of the program.
 flags=$(sed -n 's/^ANYACCEL_SANITIZE:STRING=\(..*\)/-fsanitize=\1/p' "$build/CMakeCache.txt")
+# A library that is elsewhere is found, and the message of one that is nowhere names it.
+targets=$work/prefix/lib/cmake/anyaccel/anyaccel_targets.cmake
+cp "$targets" "$work/targets"
+sed -i 's#/[^;>,"]*/libutf8proc\.a#/nowhere/libnothing_of_this_name.a#' "$targets"
+cmake -S "$work" -B "$work/incomplete" -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/log" 2>&1 && fail "a library is missing, and CMake did not say so"
+tr -s ' \n' ' ' <"$work/log" | grep -q 'link libnothing_of_this_name.a, which this machine does not have: install' ||
+  fail "a missing library: $(cat "$work/log")"
+sed 's#/[^;>,"]*/libutf8proc\.a#/nowhere/libutf8proc.a#' "$work/targets" >"$targets"
 cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_FLAGS="$flags" >"$work/log" 2>&1 &&
   cmake --build "$work/build" >>"$work/log" 2>&1 || fail "building: $(cat "$work/log")"
 first=$("$work/prefix/bin/anyaccel" conformance --list | head -1)

@@ -293,6 +293,48 @@ TEST_P(MatmulTest, LargerThanItsBlocks) {
   for (const int64_t k : {33, 531, 1101}) check_linear({.m = 541, .n = 70, .k = k, .x = DType::BF16, .w = DType::BF16});
   check_linear({.m = 24, .n = 600, .k = 530, .w = DType::F16});
   check_linear({.m = 530, .n = 9, .k = 1100, .w = DType::BF16});
+  // Stored by tiles of rows of the output.
+  for (const DType out : {DType::F32, DType::BF16}) {
+    for (const Layout x : {Layout::Dense, Layout::Transposed, Layout::Strided}) {
+      Case c{.m = 541, .n = 70, .k = 300, .w = DType::F16, .out = out, .x_layout = x, .w_layout = Layout::Transposed};
+      c.bias = x == Layout::Dense;
+      c.residual = x == Layout::Strided ? Case::Separate : Case::Alias;
+      check_linear(c);
+    }
+  }
+}
+
+// Shapes for which lanes run over rows of x, and shapes for which they run over columns of the output, give the bits of
+// products that are added up one after the other.
+TEST_P(MatmulTest, ProductsAreAddedInOrder) {
+  if (device_under_test()) GTEST_SKIP() << "tests the CPU's kernel";
+  if (GetParam() == Isa::Baseline) GTEST_SKIP() << "rounds products before they are added";
+  constexpr Layout kBoth[] = {Layout::Dense, Layout::Transposed};
+  for (const auto& [m, n, k] : {std::tuple{300, 21, 70}, {45, 130, 530}, {70, 64, 300}, {50, 600, 9}, {563, 546, 31}}) {
+    for (const Layout x_layout : kBoth) {
+      for (const Layout w_layout : kBoth) {
+        auto x = TestMatrix::random(DType::F32, m, k, x_layout, generator_);
+        auto w = TestMatrix::random(DType::F32, n, k, w_layout, generator_);
+        auto bias = TestMatrix::random_vector(DType::F32, n, generator_);
+        auto out = TestMatrix::random(DType::F32, m, n, Layout::PaddedRows, generator_);
+        auto before = out.copy();
+        linear(make_call({out.view(), x.view(), w.view(), bias.view(), out.view()}));
+        for (int64_t row = 0; row < m; ++row) {
+          for (int64_t column = 0; column < n; ++column) {
+            float sum = 0;
+            for (int64_t i = 0; i < k; ++i) {
+              sum = std::fma(static_cast<float>(w.get(column, i)), static_cast<float>(x.get(row, i)), sum);
+            }
+            sum += static_cast<float>(bias.get(column, 0));
+            sum += static_cast<float>(before.get(row, column));
+            ASSERT_EQ(out.get(row, column), sum)
+                << m << " x " << n << " x " << k << " at [" << row << ", " << column << "], layouts "
+                << static_cast<int>(x_layout) << static_cast<int>(w_layout);
+          }
+        }
+      }
+    }
+  }
 }
 
 // Few rows of x in several passes over stretches of k, with all kinds of products.

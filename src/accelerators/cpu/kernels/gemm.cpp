@@ -5,6 +5,9 @@
 // F32, never transposed. x, the smaller operand, is transposed once per call into panels [k][rows] shared by all
 // threads. Threads take chunks of weight rows from a common counter and widen stretches of kDepth of them at a time.
 //
+// x and the weights may change places (exchanged()): then the lanes run over columns of the output, which is stored as
+// the tiles have it. Both ways add up the products of an output element in the same order.
+//
 // bf16 weights times bf16 rows of x are multiplied by dot products of bf16 pairs where these are fast (AMD), at twice
 // the rate. Two consecutive elements along k then form a 32-bit word in the place of a float, and words of weights are
 // copied instead of widened.
@@ -38,17 +41,21 @@
 #define ANYACCEL_CPU_KERNELS_GEMM_PLAN_
 namespace anyaccel::cpu {
 
+// Most rows of x that are packed at once.
+constexpr int64_t kMaxBlockRows = 528;
+
 // State that the threads of a region share.
 struct GemmPlan {
   const Matmul* args = nullptr;
-  bool pairs = false;         // words are pairs of bf16, not floats
-  int64_t words = 0;          // in a row of x or of weights
-  int64_t depth = 0;          // most words of a stretch
-  int64_t stride = 0;         // from row to row of a sliver
-  float* packed_x = nullptr;  // the block of rows of x in work, as words
-  int64_t block_rows = 0;     // most rows of a block of x
-  int64_t chunk_slivers = 0;  // slivers in a chunk
-  int64_t chunks = 0;         // of all parts together
+  const Matmul* asked = nullptr;  // the call for which `args` has x and the weights exchanged, if it has
+  bool pairs = false;             // words are pairs of bf16, not floats
+  int64_t words = 0;              // in a row of x or of weights
+  int64_t depth = 0;              // most words of a stretch
+  int64_t stride = 0;             // from row to row of a sliver
+  float* packed_x = nullptr;      // the block of rows of x in work, as words
+  int64_t block_rows = 0;         // most rows of a block of x
+  int64_t chunk_slivers = 0;      // slivers in a chunk
+  int64_t chunks = 0;             // of all parts together
   std::atomic<int64_t> next_chunk{0};
 
   int64_t elements(int64_t count_of_words) const { return pairs ? 2 * count_of_words : count_of_words; }
@@ -73,10 +80,8 @@ constexpr int64_t kDepth = kPairs || kLanes == 8 ? 128 : 256;
 // 0.75.
 template <bool kPairs>
 constexpr int64_t kStride = kDepth<kPairs> + (kLanes == 8 ? 8 : 0);
-// Most rows of x that are packed at once, and bytes of results of a chunk. With AVX-512 these, a chunk's widened
-// weights (256 KiB) and the panels for kDepth (512 KiB) fit into a second-level cache of 2 MiB; with AVX2 all of it
-// fits into one of 512 KiB.
-constexpr int64_t kMaxBlockRows = 528;
+// Bytes of results of a chunk. With AVX-512 these, a chunk's widened weights (256 KiB) and the panels for kDepth
+// (512 KiB) fit into a second-level cache of 2 MiB; with AVX2 all of it fits into one of 512 KiB.
 constexpr int64_t kChunkBytes = kLanes == 8 ? 1 << 17 : 1 << 19;
 // A chunk reads all of packed x once: fewer rows than this would make that the bottleneck.
 constexpr int64_t kMinChunkSlivers = 4;
@@ -187,33 +192,50 @@ struct SliverRow {
   }
 };
 
+// Whether the columns of the weights are contiguous (the transposition of a row-major matrix). Their slivers lie
+// interleaved, [k][row] instead of [row][k], as their elements come.
+bool is_interleaved(const Matmul& args, const MatmulPart& part) {
+  return !args.gated && part.weight[0].row_stride == 1 && part.weight[0].column_stride != 1;
+}
+
 template <class Raw, class Convert>
-HWY_INLINE void widen_columns(const Raw* from, int64_t stride, int64_t rows, int64_t depth, float* wide,
-                              Convert convert) {
-  for (int64_t k = 0; k < depth; ++k) {
-    for (int64_t r = 0; r < rows; ++r) wide[r * kStride<false> + k] = convert(from[k * stride + r]);
+void interleave(const Raw* from, int64_t stride, int64_t rows, int64_t depth, float* wide, Convert convert) {
+  // Slivers that are read at once: all of a cache line, and no more streams than a set of a first-level cache has ways.
+  constexpr int64_t kAtOnce = 4;
+  constexpr int64_t kStep = kSliver * kStride<false>;
+  for (; rows >= kAtOnce * kSliver; rows -= kAtOnce * kSliver) {
+    for (int64_t k = 0; k < depth; ++k) {
+      AA_UNROLL for (int64_t i = 0; i < kAtOnce; ++i) {
+        AA_UNROLL for (int64_t r = 0; r < kSliver; ++r) {
+          wide[i * kStep + k * kSliver + r] = convert(from[k * stride + i * kSliver + r]);
+        }
+      }
+    }
+    from += kAtOnce * kSliver;
+    wide += kAtOnce * kStep;
+  }
+  for (; rows > 0; rows -= kSliver) {
+    for (int64_t k = 0; k < depth; ++k) {
+      for (int64_t r = 0; r < kSliver; ++r) wide[k * kSliver + r] = r < rows ? convert(from[k * stride + r]) : 0.0f;
+    }
+    from += kSliver;
+    wide += kStep;
   }
 }
 
-// widen_sliver() for a weight whose columns are contiguous (the transposition of a row-major matrix).
-void widen_transposed_sliver(const Matrix& weight, int64_t row, int64_t rows, int64_t k0, int64_t depth, float* wide) {
-  const void* from = weight.at(row, k0);
-  const int64_t stride = weight.column_stride;
+// wide[sliver][k][r] = words [k0, k0 + depth) of up to `slivers` slivers from column0 on. Rows that the part does not
+// have are zero.
+void widen_interleaved(const MatmulPart& part, int64_t column0, int64_t slivers, int64_t k0, int64_t depth,
+                       float* wide) {
+  const Matrix& weight = part.weight[0];
+  const int64_t rows = std::min(slivers * kSliver, part.n - column0), stride = weight.column_stride;
+  const void* from = weight.at(column0, k0);
   switch (weight.dtype) {
     case DType::F32:
-      // Most slivers are whole; then the number of rows is known and the loop over them unrolled.
-      if (rows == kSliver) {
-        widen_columns(static_cast<const float*>(from), stride, kSliver, depth, wide, [](float v) { return v; });
-      } else {
-        widen_columns(static_cast<const float*>(from), stride, rows, depth, wide, [](float v) { return v; });
-      }
-      break;
-    case DType::BF16:
-      widen_columns(static_cast<const uint16_t*>(from), stride, rows, depth, wide, bf16_to_float);
-      break;
-    default: widen_columns(static_cast<const uint16_t*>(from), stride, rows, depth, wide, fp16_to_float);
+      return interleave(static_cast<const float*>(from), stride, rows, depth, wide, [](float v) { return v; });
+    case DType::BF16: return interleave(static_cast<const uint16_t*>(from), stride, rows, depth, wide, bf16_to_float);
+    default: return interleave(static_cast<const uint16_t*>(from), stride, rows, depth, wide, fp16_to_float);
   }
-  for (int64_t r = rows; r < kSliver; ++r) std::fill_n(wide + r * kStride<false>, depth, 0.0f);
 }
 
 // wide[r][k] = words [k0, k0 + depth) of the rows of one sliver, kStride apart. Rows that the part does not have are
@@ -221,10 +243,6 @@ void widen_transposed_sliver(const Matrix& weight, int64_t row, int64_t rows, in
 void widen_sliver(const GemmPlan& plan, const MatmulPart& part, int64_t column0, int64_t k0, int64_t depth,
                   float* wide) {
   const int64_t per_sliver = sliver_columns(*plan.args);
-  if (per_sliver == kSliver && part.weight[0].row_stride == 1 && part.weight[0].column_stride != 1) {
-    return widen_transposed_sliver(part.weight[0], column0, std::min<int64_t>(kSliver, part.n - column0), k0, depth,
-                                   wide);
-  }
   for (int64_t r = 0; r < kSliver; ++r) {
     const SliverRow at(part, per_sliver, column0, r);
     float* row = wide + r * plan.stride;
@@ -283,17 +301,22 @@ HWY_INLINE FloatVec add_words(FloatVec a, FloatVec b, FloatVec sum) {
   return hn::MulAdd(a, b, sum);
 }
 
-// tile[r][lane] (+)= sum over k of w[r][k] * x[k][lane]; rows of w are kStride apart, those of x and tile kV vectors.
-template <bool kPairs, int kRows, int kV>
+// What a sliver holds: floats [row][k], floats [k][row], or pairs of bf16 [row][k].
+enum class Words { Floats, Interleaved, Pairs };
+
+// tile[r][lane] (+)= sum over k of w[r][k] * x[k][lane]; rows of x and tile are kV vectors apart.
+template <Words kWords, int kRows, int kV>
 void multiply_tile(const float* HWY_RESTRICT w, const float* HWY_RESTRICT x, int64_t depth, bool first,
                    float* HWY_RESTRICT tile, const Ahead& ahead) {
+  constexpr bool kPairs = kWords == Words::Pairs, kInterleaved = kWords == Words::Interleaved;
+  constexpr int64_t kWordStep = kInterleaved ? kSliver : 1, kRowStep = kInterleaved ? 1 : kStride<kPairs>;
 #if HWY_TARGET == HWY_AVX2
   if constexpr (kRows == kGemmTileRows && kV == kGemmTileVectors) {
     alignas(32) static constexpr float nothing[kRows * kV * kLanes] = {};
     constexpr int64_t kSteps = kDepth<kPairs> / kGemmTileStep;
     const char* lines[kSteps];
     list_lines<kRows, kSteps>(ahead, depth / kGemmTileStep, lines);
-    return multiply_twelve<kStride<kPairs>>(w, x, depth, first ? nothing : tile, tile, lines);
+    return multiply_twelve<kRowStep, kWordStep>(w, x, depth, first ? nothing : tile, tile, lines);
   }
 #endif
   FloatVec acc[kRows * kV];
@@ -312,13 +335,60 @@ void multiply_tile(const float* HWY_RESTRICT w, const float* HWY_RESTRICT x, int
       AA_UNROLL for (int v = 0; v < kV; ++v) lanes[v] = hn::LoadU(kFloats, x + v * kLanes);
       __builtin_prefetch(next, 0, 3);
       AA_UNROLL for (int r = 0; r < kRows; ++r) {
-        const auto weight = hn::Set(kFloats, w[r * kStride<kPairs> + k]);
+        const int64_t row = r / kSliver * kSliver * kStride<kPairs> + r % kSliver * kRowStep;
+        const auto weight = hn::Set(kFloats, w[row + k * kWordStep]);
         AA_UNROLL for (int v = 0; v < kV; ++v) acc[r * kV + v] = add_words<kPairs>(weight, lanes[v], acc[r * kV + v]);
       }
       x += kV * kLanes;
     }
   }
   AA_UNROLL for (int i = 0; i < kRows * kV; ++i) hn::StoreU(acc[i], kFloats, tile + i * kLanes);
+}
+
+// Where x and the weights changed places, a tile is a part of the output as it lies.
+struct Place {
+  int64_t m, rows;     // of the output
+  int64_t n, columns;  // of the output
+};
+
+// Lets a tile prefetch what the next one, below it, adds to or overwrites. Spread over the tile like this the lines
+// arrive: of 24 prefetches in a row an AMD Zen 5 ignores most.
+void prefetch_below(const Matmul& asked, const Place& place, Ahead& ahead) {
+  const MatmulPart& part = asked.parts[0];
+  const Matrix& matrix = part.residual ? part.residual : part.out;
+  if (matrix.column_stride != 1) return;
+  ahead.bytes = place.columns * static_cast<int64_t>(dtype_size(matrix.dtype));
+  for (int64_t r = 0; r < place.rows; ++r) {
+    ahead.at[r] = static_cast<const char*>(matrix.at(std::min(place.m + place.rows + r, asked.m - 1), place.n));
+  }
+}
+
+// Finishes and stores a tile whose rows are `width` apart.
+void store_tile(const Matmul& asked, const Place& place, int64_t width, float* HWY_RESTRICT tile) {
+  const MatmulPart& part = asked.parts[0];
+  const auto plain = [](const Matrix& matrix) { return matrix.dtype == DType::F32 && matrix.column_stride == 1; };
+  if (!plain(part.out) || (part.residual && !plain(part.residual)) || (part.bias[0] && !plain(part.bias[0]))) {
+    for (int64_t row = 0; row < place.rows; ++row) {
+      finish_row(asked, part, place.m + row, place.n, place.columns, tile + row * width, nullptr);
+    }
+    return;
+  }
+  const auto* bias = part.bias[0] ? static_cast<const float*>(part.bias[0].at(0, place.n)) : nullptr;
+  for (int64_t row = 0; row < place.rows; ++row, tile += width) {
+    auto* out = static_cast<float*>(part.out.at(place.m + row, place.n));
+    const auto* residual =
+        part.residual ? static_cast<const float*>(part.residual.at(place.m + row, place.n)) : nullptr;
+    for (int64_t i = 0; i < place.columns; i += kLanes) {
+      const int64_t there = place.columns - i;
+      const auto read = [&](const float* from) HWY_ATTR {
+        return there < kLanes ? load_part(from + i, there) : hn::LoadU(kFloats, from + i);
+      };
+      FloatVec sum = hn::LoadU(kFloats, tile + i);
+      if (bias != nullptr) sum = hn::Add(sum, read(bias));
+      if (residual != nullptr) sum = hn::Add(sum, read(residual));
+      there < kLanes ? store_part(sum, out + i, there) : hn::StoreU(sum, kFloats, out + i);
+    }
+  }
 }
 
 // A group of slivers of a chunk and a stretch of words along k, which are widened at once.
@@ -334,14 +404,16 @@ constexpr int64_t kFewPanels = 2;
 
 // Multiplies the widened slivers of a step with all panels. tiles: per sliver of the chunk, per panel, kSliver rows.
 // Meanwhile prefetches the weights of the next step and, if there are many panels, the next panel.
-template <bool kPairs>
-void multiply_step(const GemmPlan& plan, const MatmulPart& part, int64_t column0, const Step& step, const Step& next,
-                   const float* wide, const Panels& panels, float* tiles) {
+template <Words kWords>
+void multiply_step(const GemmPlan& plan, const MatmulPart& part, int64_t m0, int64_t rows_of_x, int64_t column0,
+                   const Step& step, const Step& next, const float* wide, const Panels& panels, float* tiles) {
+  constexpr bool kPairs = kWords == Words::Pairs;
   const Matmul& args = *plan.args;
   const float* const packed_x = plan.packed_x;
   const int64_t tile_step = kSliver * panels.lanes();
   const int64_t per_sliver = sliver_columns(args);
   const bool few = panels.count <= kFewPanels;
+  const bool first = step.k0 == 0, stores = plan.asked != nullptr && step.k0 + step.depth == plan.words;
   // The next weights are prefetched during the last few panels only: earlier, they might be evicted before they are
   // used.
   const int64_t loud = std::min<int64_t>(panels.count, 4), quiet = panels.count - loud;
@@ -379,17 +451,22 @@ void multiply_step(const GemmPlan& plan, const MatmulPart& part, int64_t column0
         for (int64_t r = 0; r < rows; ++r) ahead.at[r] = next_x + (i * rows + r) * ahead.bytes;
       }
       const float* w = wide + i * kSliver * kStride<kPairs>;
-      float* tile = tiles + (step.sliver + i) * tile_step + lane0 * kSliver;
-      const bool first = step.k0 == 0;
+      // A tile that is stored after its only stretch needs no place of its own.
+      float* tile = first && stores ? tiles : tiles + (step.sliver + i) * tile_step + lane0 * kSliver;
+      const int64_t row0 = column0 + (step.sliver + i) * kSliver;
+      const Place place = {row0, std::min(rows, part.n - row0), m0 + lane0,
+                           std::min(vectors * kLanes, rows_of_x - lane0)};
+      if (stores && !few && i + taken < step.slivers) prefetch_below(*plan.asked, place, ahead);
       if (taken == 2) {
-        multiply_tile<kPairs, 2 * kSliver, 1>(w, x, step.depth, first, tile, ahead);
+        multiply_tile<kWords, 2 * kSliver, 1>(w, x, step.depth, first, tile, ahead);
       } else if (vectors == 1) {
-        multiply_tile<kPairs, kSliver, 1>(w, x, step.depth, first, tile, ahead);
+        multiply_tile<kWords, kSliver, 1>(w, x, step.depth, first, tile, ahead);
       } else if (vectors == 2) {
-        multiply_tile<kPairs, kSliver, 2>(w, x, step.depth, first, tile, ahead);
+        multiply_tile<kWords, kSliver, 2>(w, x, step.depth, first, tile, ahead);
       } else {
-        multiply_tile<kPairs, kSliver, 3>(w, x, step.depth, first, tile, ahead);
+        multiply_tile<kWords, kSliver, 3>(w, x, step.depth, first, tile, ahead);
       }
+      if (stores) store_tile(*plan.asked, place, vectors * kLanes, tile);
       i += taken;
     }
   }
@@ -461,22 +538,29 @@ void run_chunk(const GemmPlan& plan, const MatmulPart& part, int64_t m0, int64_t
     at.depth = std::min(plan.depth, plan.words - at.k0);
     return at;
   };
+  const bool interleaved = is_interleaved(args, part);
+#if HWY_TARGET == HWY_AVX3
+  const auto multiply = plan.pairs    ? multiply_step<Words::Pairs>
+                        : interleaved ? multiply_step<Words::Interleaved>
+                                      : multiply_step<Words::Floats>;
+#else
+  const auto multiply = interleaved ? multiply_step<Words::Interleaved> : multiply_step<Words::Floats>;
+#endif
   Step at = {0, plan.words == 0 ? 0 : group, 0, std::min(plan.depth, plan.words)};
   while (at.slivers > 0) {
     const Step next = after(at);
-    for (int64_t i = 0; i < at.slivers; ++i) {
-      widen_sliver(plan, part, column0 + (at.sliver + i) * per_sliver, at.k0, at.depth,
-                   wide + i * kSliver * plan.stride);
+    if (interleaved) {
+      widen_interleaved(part, column0 + at.sliver * kSliver, at.slivers, at.k0, at.depth, wide);
+    } else {
+      for (int64_t i = 0; i < at.slivers; ++i) {
+        widen_sliver(plan, part, column0 + (at.sliver + i) * per_sliver, at.k0, at.depth,
+                     wide + i * kSliver * plan.stride);
+      }
     }
-#if HWY_TARGET == HWY_AVX3
-    const auto multiply = plan.pairs ? multiply_step<true> : multiply_step<false>;
-#else
-    const auto multiply = multiply_step<false>;
-#endif
-    multiply(plan, part, column0, at, next, wide, panels, tiles);
+    multiply(plan, part, m0, rows, column0, at, next, wide, panels, tiles);
     at = next;
   }
-  finish_chunk(args, part, panels, m0, rows, column0, columns, tiles);
+  if (plan.asked == nullptr) finish_chunk(args, part, panels, m0, rows, column0, columns, tiles);
 }
 
 void gemm_share(GemmPlan& plan, int index, int count) {
@@ -503,12 +587,19 @@ void gemm_share(GemmPlan& plan, int index, int count) {
   }
 }
 
+bool multiplies_pairs(const Matmul& args) {
+#if HWY_TARGET == HWY_AVX3
+  return cpu_features().fast_bf16_dot && args.x.dtype == DType::BF16 && args.x.column_stride == 1 &&
+         has_bf16_rows(args);
+#else
+  static_cast<void>(args);
+  return false;
+#endif
+}
+
 void gemm_plan(const Matmul& args, int threads, GemmPlan& plan) {
   plan.args = &args;
-#if HWY_TARGET == HWY_AVX3
-  plan.pairs =
-      cpu_features().fast_bf16_dot && args.x.dtype == DType::BF16 && args.x.column_stride == 1 && has_bf16_rows(args);
-#endif
+  plan.pairs = plan.asked == nullptr && multiplies_pairs(args);
   plan.words = plan.pairs ? ceil_div(args.k, 2) : args.k;
   plan.depth = plan.pairs ? kDepth<true> : kDepth<false>;
   plan.stride = plan.pairs ? kStride<true> : kStride<false>;
@@ -536,15 +627,63 @@ HWY_AFTER_NAMESPACE();
 namespace anyaccel::cpu {
 
 AA_CPU_EXPORT(gemm_plan);
+AA_CPU_EXPORT(multiplies_pairs);
 AA_CPU_EXPORT(gemm_share);
 
-void gemm(const Matmul& args) {
+namespace {
+
+void run(const Matmul& args, const Matmul* asked) {
   WorkerPool& pool = WorkerPool::instance();
   const bool small = is_small(args);
   GemmPlan plan;
+  plan.asked = asked;
   AA_CPU_DISPATCH(gemm_plan)(args, small ? 1 : pool.size(), plan);
   if (small) return AA_CPU_DISPATCH(gemm_share)(plan, 0, 1);
   pool.run([&](int index, int count) { AA_CPU_DISPATCH(gemm_share)(plan, index, count); });
+}
+
+// Returns out^T = w * x^T for out = x * w^T, without anything that comes after the product.
+Matmul exchanged(const Matmul& args) {
+  Matmul other;
+  other.x = args.parts[0].weight[0];
+  other.m = args.parts[0].n;
+  other.k = args.k;
+  other.part_count = 1;
+  other.parts[0].n = args.m;
+  other.parts[0].weight[0] = args.x;
+  return other;
+}
+
+// An estimate of a call's time, in copied elements. An element of x or of the results that is transposed counts as two,
+// and 32 multiply-adds, which rows of x that fill up a vector take as well, as one.
+double cost(const Matmul& args, bool transposes_results) {
+  constexpr double kTransposed = 2, kMultiplyAdds = 32;
+  constexpr int64_t kMostLanes = 16;
+  const MatmulPart& part = args.parts[0];
+  const auto m = static_cast<double>(args.m), n = static_cast<double>(part.n), k = static_cast<double>(args.k);
+  const int64_t blocks = (args.m + kMaxBlockRows - 1) / kMaxBlockRows;
+  const auto lanes = static_cast<double>((args.m + kMostLanes - 1) / kMostLanes * kMostLanes);
+  const double packing = (args.x.row_stride == 1 ? 1 : kTransposed) * m * k;
+  const double widening = static_cast<double>(blocks) * n * k;
+  return packing + widening + (transposes_results ? kTransposed * m * n : 0) + lanes * n * k / kMultiplyAdds;
+}
+
+bool exchange_pays(const Matmul& args) {
+  const MatmulPart& part = args.parts[0];
+  if (args.k == 0 || part.n == 0 || part.out.column_stride != 1) return false;
+  return cost(exchanged(args), false) < cost(args, true);
+}
+
+}  // namespace
+
+void gemm(const Matmul& args) {
+  if (args.gated || AA_CPU_DISPATCH(multiplies_pairs)(args)) return run(args, nullptr);
+  Matmul one = args;
+  one.part_count = 1;
+  for (int i = 0; i < args.part_count; ++i) {
+    one.parts[0] = args.parts[static_cast<size_t>(i)];
+    exchange_pays(one) ? run(exchanged(one), &one) : run(one, nullptr);
+  }
 }
 
 }  // namespace anyaccel::cpu

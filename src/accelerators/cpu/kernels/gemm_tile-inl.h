@@ -24,7 +24,7 @@ constexpr int kGemmTileStep = 8;
 // clang-format off
 // Adds the products of word number `word` of a row of weights and the three vectors of x.
 #define AA_TILE_ROW(row, word, s0, s1, s2)                                              \
-  "vbroadcastss " #word "*4+" row "*%c[row_bytes](%[w]), %%ymm15\n\t"                   \
+  "vbroadcastss " #word "*%c[word_bytes]+" row "*%c[row_bytes](%[w]), %%ymm15\n\t"       \
   "vfmadd231ps %%ymm15, %%ymm12, %%ymm" #s0 "\n\t"                                      \
   "vfmadd231ps %%ymm15, %%ymm13, %%ymm" #s1 "\n\t"                                      \
   "vfmadd231ps %%ymm15, %%ymm14, %%ymm" #s2 "\n\t"
@@ -45,7 +45,7 @@ constexpr int kGemmTileStep = 8;
 //
 // The whole loop is in assembly, because the compiler spills sums, copies them, or reads the vectors of x again for
 // each row: its loops reach 0.7 of the rate of multiply-adds, this one 0.95.
-template <int64_t row_floats>
+template <int64_t row_floats, int64_t word_floats>
 HWY_INLINE void multiply_twelve(const float* w, const float* x, int64_t depth, const float* before, float* sums,
                                 const char* const* ahead) {
   int64_t steps = depth / kGemmTileStep, words = depth % kGemmTileStep;
@@ -61,7 +61,7 @@ HWY_INLINE void multiply_twelve(const float* w, const float* x, int64_t depth, c
       "add $8, %[ahead]\n\t"
       AA_TILE_WORD(0) AA_TILE_WORD(1) AA_TILE_WORD(2) AA_TILE_WORD(3)
       AA_TILE_WORD(4) AA_TILE_WORD(5) AA_TILE_WORD(6) AA_TILE_WORD(7)
-      "add $8*4, %[w]\n\t"
+      "add $8*%c[word_bytes], %[w]\n\t"
       "add $8*96, %[x]\n\t"
       "dec %[steps]\n\t"
       "jnz 1b\n"
@@ -70,14 +70,15 @@ HWY_INLINE void multiply_twelve(const float* w, const float* x, int64_t depth, c
       "jz 4f\n"
       "3:\n\t"
       AA_TILE_WORD(0)
-      "add $4, %[w]\n\t"
+      "add $%c[word_bytes], %[w]\n\t"
       "add $96, %[x]\n\t"
       "dec %[words]\n\t"
       "jnz 3b\n"
       "4:\n\t"
       AA_TILE_SUMS(AA_TILE_STORE)
       : [w] "+&r"(w), [x] "+&r"(x), [steps] "+&r"(steps), [words] "+&r"(words), [ahead] "+&r"(ahead), [next] "=&r"(next)
-      : [before] "r"(before), [sums] "r"(sums), [row_bytes] "i"(row_floats * static_cast<int64_t>(sizeof(float)))
+      : [before] "r"(before), [sums] "r"(sums), [row_bytes] "i"(row_floats * static_cast<int64_t>(sizeof(float))),
+        [word_bytes] "i"(word_floats * static_cast<int64_t>(sizeof(float)))
       : "memory", "cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12",
         "xmm13", "xmm14", "xmm15");
 }

@@ -57,6 +57,17 @@ TEST(StopFilter, TheFirstOfSeveralCounts) {
   EXPECT_EQ(filtered({"xyz", "y"}, {"x", "y"}), "x|");
 }
 
+// Which tokens a text is made of must not decide where it ends.
+TEST(StopFilter, PiecesDoNotMatterWhereStopsOverlap) {
+  const std::vector<std::vector<std::string>> cuts = {
+      {"wxyzw"}, {"wxy", "zw"}, {"wx", "yzw"}, {"w", "x", "y", "z", "w"}};
+  for (const std::vector<std::string>& pieces : cuts) {
+    EXPECT_EQ(filtered({"xyz", "y"}, pieces), "wx|");
+    EXPECT_EQ(filtered({"y", "xy", "wxyz"}, pieces), "w|");
+    EXPECT_EQ(filtered({"yzw", "wxyzw", "zw"}, pieces), "|");
+  }
+}
+
 TEST(StopFilter, EmptyStopsStopNothing) { EXPECT_EQ(filtered({""}, {"a", "b"}), "ab|"); }
 
 // -- generation --

@@ -53,7 +53,8 @@ struct GenerateOptions {
   std::shared_ptr<const Grammar> grammar;
   // Seed of the random numbers. Empty: one is drawn from the random number generator of the model's device.
   std::optional<uint64_t> seed;
-  // Text ends before the first occurrence of one of these. Token boundaries do not matter.
+  // Text ends before the one of these that is complete first (of several that end there, the longest). Token boundaries
+  // do not matter.
   std::vector<std::string> stop;
   // Continue past end-of-sequence tokens, those of more_eos_ids included.
   bool ignore_eos = false;

@@ -13,9 +13,17 @@ StopFilter::StopFilter(std::vector<std::string> stops) : stops_(std::move(stops)
 std::string StopFilter::push(std::string_view piece) {
   if (stopped_) return {};
   held_ += piece;
-  size_t found = std::string::npos;
-  for (const std::string& stop : stops_) found = std::min(found, held_.find(stop));
-  if (found != std::string::npos) {
+  // Where a stop string ends decides, not where it begins: text that comes byte by byte goes no further than that, and
+  // pieces of any other size must give the same.
+  constexpr size_t none = std::string::npos;
+  size_t found = none, found_end = none;
+  for (const std::string& stop : stops_) {
+    const size_t at = held_.find(stop);
+    if (at == none || std::pair(at + stop.size(), at) >= std::pair(found_end, found)) continue;
+    found = at;
+    found_end = at + stop.size();
+  }
+  if (found != none) {
     stopped_ = true;
     held_.resize(found);
     return std::exchange(held_, {});

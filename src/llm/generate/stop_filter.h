@@ -13,7 +13,7 @@ class StopFilter {
   explicit StopFilter(std::vector<std::string> stops);
 
   // Takes the next piece and returns the text that is final by now. Once a stop string has appeared, it and everything
-  // after it are dropped. Of several, the one that begins first is used.
+  // after it are dropped. Of several, the one that is complete first is used, and of those the longest.
   std::string push(std::string_view piece);
   // Call at the end of the text: returns the text held back, which was not a stop string.
   std::string finish();

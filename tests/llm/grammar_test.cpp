@@ -183,6 +183,11 @@ TEST(Grammar, RefusesKeywordsThatItDoesNotKeep) {
   expect(R"({"required": ["a"], "additionalProperties": false})", "\"a\" is required");
   expect(R"({"$ref": "#/$defs/x"})", "there is nothing at");
   expect(R"({"$ref": "other.json"})", "a reference within this file");
+  // There "#" is the schema e, and the value an integer.
+  const std::string embedded =
+      R"({"$defs": {"t": {"type": "string"}, "e": {"$id": "http://x/e", "anyOf": [{"$ref": "#/$defs/t"}],
+                                   "$defs": {"t": {"type": "integer"}}}}, "$ref": "#/$defs/e"})";
+  expect(embedded.c_str(), "in a schema with an identifier of its own");
   expect(R"({"properties": {"a": {"$ref": "#"}}, "required": ["a"]})", "never ends");
 }
 

@@ -59,7 +59,9 @@ std::string format_pattern(std::string_view name) {
 class SchemaReader {
  public:
   SchemaReader(std::string_view text, std::string_view source)
-      : document_(JsonDocument::parse(text, source)), rules_(source) {}
+      : document_(JsonDocument::parse(text, source)), rules_(source) {
+    find_embedded(document_.root().value(), /*root=*/true, /*inside=*/false);
+  }
 
   GrammarRules read() {
     const uint32_t root = rule_of(document_.root());
@@ -74,6 +76,21 @@ class SchemaReader {
   }
 
  private:
+  // Finds what lies in a schema with an identifier of its own: there "#" means that schema, not the file.
+  void find_embedded(const JsonValue& value, bool root, bool inside) {
+    for (const JsonValue& element : value.elements()) find_embedded(element, false, inside);
+    const auto* members = std::get_if<JsonMembers>(&value.data);
+    if (members == nullptr) return;
+    for (const std::string_view key : {"$id", "id"}) {
+      const JsonValue* id = root ? nullptr : value.find(key);
+      const auto* text = id == nullptr ? nullptr : std::get_if<std::string>(&id->data);
+      // With a number sign it is the anchor of older drafts.
+      if (text != nullptr && !text->starts_with('#')) inside = true;
+    }
+    if (inside) embedded_.insert(&value);
+    for (const JsonMember& member : *members) find_embedded(member.value, false, inside);
+  }
+
   // Returns the rule of a schema, which is read later.
   uint32_t rule_of(const JsonRef& schema) {
     const auto [at, added] = of_schema_.try_emplace(&schema.value(), 0);
@@ -115,6 +132,11 @@ class SchemaReader {
     if (!schema.is_object()) schema.fail("a schema: an object, true or false");
     if (schema.has("$ref")) {
       refuse_beside(schema, "$ref");
+      if (embedded_.contains(&schema.value())) {
+        schema.at("$ref").error(
+            "a reference in a schema with an identifier of its own ($id or id) is not supported, because it would be "
+            "one within that schema; remove the identifier and write the reference from the file's root");
+      }
       return Expression::reference(rule_of(json_referenced(document_.root(), schema.at("$ref"))));
     }
     if (schema.has("const")) {
@@ -398,6 +420,7 @@ class SchemaReader {
   JsonDocument document_;
   JsonRules rules_;
   std::map<const JsonValue*, uint32_t> of_schema_;
+  std::set<const JsonValue*> embedded_;
   std::deque<std::pair<uint32_t, JsonRef>> open_;
 };
 

@@ -388,8 +388,11 @@ TEST(GenerationConfig, DefaultsAndOverrides) {
   EXPECT_EQ(config.top_k, 50);
   EXPECT_FLOAT_EQ(config.repetition_penalty, 1.0f);
   EXPECT_EQ(parse_generation_config(R"({"top_k": null})", "x").top_k, 0);
-  for (const char* text : {R"({"temperature": -1})", R"({"top_p": 1.5})", R"({"top_k": -1})", R"([])",
-                           R"({"repetition_penalty": 0})", R"({"do_sample": 1})", R"({"eos_token_id": "x"})"}) {
+  // Sampling takes numbers above 0 only, and the smallest ones mean what transformers does with 0.
+  EXPECT_FLOAT_EQ(parse_generation_config(R"({"top_p": 0})", "x").top_p, 1e-6f);
+  for (const char* text :
+       {R"({"temperature": -1})", R"({"top_p": 1.5})", R"({"typical_p": 0})", R"({"top_k": -1})", R"([])",
+        R"({"repetition_penalty": 0})", R"({"do_sample": 1})", R"({"eos_token_id": "x"})"}) {
     checkpoint_error([&] { parse_generation_config(text, "x"); });
   }
 }

@@ -186,9 +186,10 @@ GenerationConfig read_generation(const JsonRef& root, std::string_view source, G
   const int64_t all = 0;
   config.top_k =
       static_cast<int32_t>(root.has("top_k") ? read_whole(root, "top_k", 0, INT32_MAX, all) : int64_t{config.top_k});
-  config.top_p = number("top_p", 0.0, 1.0, 1.0);
+  // With 0 transformers keeps the most likely token; so does any probability below that token's.
+  config.top_p = std::max(number("top_p", 0.0, 1.0, 1.0), 1e-6f);
   config.min_p = number("min_p", 0.0, 1.0, 0.0);
-  config.typical_p = number("typical_p", 0.0, 1.0, 1.0);
+  config.typical_p = number("typical_p", 1e-6, 1.0, 1.0);  // transformers refuses 0 as well
   config.repetition_penalty = number("repetition_penalty", 1e-4, 1e4, 1.0);
   config.presence_penalty = number("presence_penalty", -2.0, 2.0, 0.0);
   config.frequency_penalty = number("frequency_penalty", -2.0, 2.0, 0.0);

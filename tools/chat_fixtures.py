@@ -255,6 +255,17 @@ loop is defined
 """.strip("\n").split("\n")
 
 TEMPLATES = [
+    # What filters and methods make that is no list.
+    "{% set g = rows|selectattr('n', 'equalto', 'none') %}{% if g %}T{% else %}F{% endif %}{{ g is sequence }}{{ g is iterable }}{{ g == [] }}{{ g|list }}",
+    "{% set g = l|map('string') %}{% for x in g %}{{ x }}{% endfor %}|{% for x in g %}{{ x }}{% else %}none{% endfor %}{{ g|list }}",
+    "{% set g = l|reverse %}{{ g|first }}{{ g|first }}{{ g[0] is defined }}{{ g.0 is defined }}{{ g|list }}{{ g|first is defined }}",
+    "{% set g = l|map('int') %}{{ 1 in g }}{{ g|list }}{{ 1 in g }}", "{% set g = l|select %}{% for x in g if x > 9 %}{% else %}e{% endfor %}{{ g|list }}",
+    "{{ l|select|length }}", "{{ (l|map('string')) + ['a'] }}", "{{ (l|unique)[1:] }}", "{{ l|reverse|last }}", "{{ d|items|tojson }}",
+    "{{ words|batch(2)|count }}", "{{ l|map('string')|reverse|length }}", "{{ rows|unique|list }}", "{{ [l]|unique|list }}",
+    "{{ range(5)[1:3]|list }}{{ range(3)[-1] }}{{ range(3) == range(0, 3) }}{{ range(3) == [0, 1, 2] }}{{ range(0) or 1 }}{{ range(3)|length }}{{ 2 in range(3) }}",
+    "{{ range(3) + [1] }}", "{{ range(3)|tojson }}", "{{ range(3) is sequence }}{{ range(3)|last }}{{ range(3)|reverse|list }}",
+    "{% set k = d.keys() %}{{ k[0] is defined }}{{ k|length }}{{ k is sequence }}{{ k|last }}{{ k|list }}{{ k|list }}{{ 'b' in k }}{{ ed.keys() or 1 }}",
+    "{{ d.values() + [] }}", "{{ d.keys()|tojson }}", "{{ d.items()[0:1] }}",
     "{% for x in l %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }}{{ loop.previtem }}{{ loop.nextitem }}{{ loop.depth }};{% endfor %}",
     "{% for x in el %}x{% else %}none{% endfor %}|{% for x in missing %}x{% else %}m{% endfor %}",
     "{% for k, v in d.items() %}{{ k }}={{ v }},{% endfor %}{% for k in d %}{{ k }}{% endfor %}",

@@ -182,6 +182,10 @@ int64_t length_of(const Value& value) {
   if (const std::string* text = value.text()) return static_cast<int64_t>(code_points(*text));
   if (const List* items = value.items()) return static_cast<int64_t>(items->size());
   if (const Dict* dict = value.dict()) return static_cast<int64_t>(dict->members.size());
+  const Iterable* iterable = value.iterable();
+  if (iterable != nullptr && iterable->kind != Iterable::Kind::Iterator) {
+    return static_cast<int64_t>(iterable->items.size());
+  }
   if (value.is_undefined()) return 0;
   throw TemplateError("a " + type_name(value) + " has no length");
 }
@@ -256,11 +260,21 @@ Value Interpreter::apply_filter(std::string_view name, const Value& value, const
   if (name == "title") return none(), Value(title_words(soft_text(value)));
   if (name == "first") {
     none();
-    const List items = iterate(value);
-    return items.empty() ? Value::undefined("No first item, sequence was empty.") : items.front();
+    List items = iterate(value);
+    if (items.empty()) return Value::undefined("No first item, sequence was empty.");
+    Value found = items.front();
+    Iterable* iterable = value.iterable();
+    if (iterable != nullptr && iterable->kind == Iterable::Kind::Iterator) {
+      iterable->items.assign(std::next(items.begin()), items.end());
+    }
+    return found;
   }
   if (name == "last") {
     none();
+    const Iterable* iterable = value.iterable();
+    if (iterable != nullptr && iterable->kind == Iterable::Kind::Iterator) {
+      throw TemplateError("a " + type_name(value) + " has no last item that is known; expected a list");
+    }
     const List items = iterate(value);
     return items.empty() ? Value::undefined("No last item, sequence was empty.") : items.back();
   }
@@ -270,11 +284,11 @@ Value Interpreter::apply_filter(std::string_view name, const Value& value, const
   if (name == "map") return sequence_filters::map(*this, value, arguments);
   if (name == "items") {
     none();
-    if (value.is_undefined()) return List();
+    if (value.is_undefined()) return Value::iterator({});
     if (value.dict() == nullptr) throw TemplateError("'items' needs a dict, not " + type_name(value));
     List out;
     for (const auto& member : value.dict()->members) out.push_back(Value::tuple({member.first, member.second}));
-    return out;
+    return Value::iterator(std::move(out));
   }
   if (name == "dictsort") return sequence_filters::dictsort(*this, value, arguments);
   if (name == "sort") return sequence_filters::sort(*this, value, arguments);
@@ -313,7 +327,10 @@ Value Interpreter::apply_filter(std::string_view name, const Value& value, const
     none();
     List items = iterate(value);
     std::reverse(items.begin(), items.end());
-    if (!value.is_string()) return items;
+    // Python goes backwards through all but iterators, which become lists first.
+    const Iterable* iterable = value.iterable();
+    if (iterable != nullptr && iterable->kind == Iterable::Kind::Iterator) return items;
+    if (!value.is_string()) return Value::iterator(std::move(items), "reversed");
     std::string out;
     for (const Value& item : items) out += *item.text();
     return kept(std::move(out));

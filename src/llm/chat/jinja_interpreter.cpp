@@ -179,7 +179,7 @@ void Interpreter::run_for(const Statement& statement, const std::shared_ptr<Scop
                           int64_t depth, std::string& out) {
   auto loop = std::make_shared<Loop>();
   loop->depth = depth;
-  List items = at_line(statement.line, [&] { return iterate(values); });
+  List items = at_line(statement.line, [&] { return iterate_lazily(values); });
   charge(items.size() * bytes_per_step);
   const auto assigned = [&](const Value& item) {
     auto inner = std::make_shared<Scope>();
@@ -194,7 +194,11 @@ void Interpreter::run_for(const Statement& statement, const std::shared_ptr<Scop
     }
     items = std::move(chosen);
   }
+  const auto finished = [&] {
+    if (Iterable* iterable = values.iterable()) iterable->is_lent = false;
+  };
   if (items.empty()) {
+    finished();
     if (statement.bodies.size() > 1) {
       auto inner = std::make_shared<Scope>();
       inner->parent = scope;
@@ -219,8 +223,9 @@ void Interpreter::run_for(const Statement& statement, const std::shared_ptr<Scop
     const auto inner = assigned((*loop->items)[loop->index]);
     inner->variables["loop"] = Value(loop);
     const Flow flow = run_body(statement.bodies[0], inner, out);
-    if (flow == Flow::Break) break;
+    if (flow == Flow::Break) return;  // what is left of an iterator is not known
   }
+  finished();
 }
 
 Value Interpreter::make_macro(const Statement& statement, const std::string& name,

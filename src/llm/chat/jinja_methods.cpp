@@ -346,7 +346,9 @@ Value dict_method(const Value& self, const std::string& name, Interpreter& inter
   for (const auto& [key, value] : dict.members) {
     out.push_back(name == "keys" ? key : name == "values" ? value : Value::tuple({key, value}));
   }
-  return out;
+  return Value::dict_view(std::move(out), name == "keys"     ? "dict_keys"
+                                          : name == "values" ? "dict_values"
+                                                             : "dict_items");
 }
 
 Value sequence_method(const Value& self, const std::string& name, Interpreter& interpreter,
@@ -378,7 +380,7 @@ Value range(Interpreter& interpreter, const Arguments& arguments) {
     out.emplace_back(i);
     if (__builtin_add_overflow(i, step, &i)) break;
   }
-  return out;
+  return Value::range(std::move(out));
 }
 
 Dict dict_of(const Arguments& arguments, std::string_view name) {

@@ -198,12 +198,15 @@ Value Interpreter::slice(const Value& value, const Value& begin, const Value& en
     for (const size_t i : slice_indices(static_cast<int64_t>(count), begin, end, step)) out += *characters[i].text();
     return part();
   }
-  const List* items = value.items();
+  const Iterable* iterable = value.iterable();
+  const bool is_range = iterable != nullptr && iterable->kind == Iterable::Kind::Range;
+  const List* items = is_range ? &iterable->items : value.items();
   if (items == nullptr) throw TemplateError("a " + type_name(value) + " cannot be sliced");
   charge(items->size() * bytes_per_step);
   List out;
   for (const size_t i : slice_indices(static_cast<int64_t>(items->size()), begin, end, step))
     out.push_back((*items)[i]);
+  if (is_range) return Value::range(std::move(out));
   return value.list() != nullptr ? Value(std::move(out)) : Value::tuple(std::move(out));
 }
 
@@ -219,12 +222,14 @@ Value Interpreter::subscript(const Value& value, const Value& index) {
     return Value::undefined("'dict object' has no attribute " + to_repr(index));
   }
   const bool by_number = is_whole(index);
-  if (by_number && (value.is_string() || value.items() != nullptr)) {
-    const auto size = static_cast<int64_t>(value.is_string() ? code_points(*value.text()) : value.items()->size());
+  const Iterable* iterable = value.iterable();
+  const List* items = iterable != nullptr && iterable->kind == Iterable::Kind::Range ? &iterable->items : value.items();
+  if (by_number && (value.is_string() || items != nullptr)) {
+    const auto size = static_cast<int64_t>(value.is_string() ? code_points(*value.text()) : items->size());
     int64_t at = whole_number(index, "an index");
     if (at < 0) at += size;
     if (at < 0 || at >= size) return Value::undefined(type_name(value) + " object has no element " + to_repr(index));
-    if (value.items() != nullptr) return (*value.items())[static_cast<size_t>(at)];
+    if (items != nullptr) return (*items)[static_cast<size_t>(at)];
     charge(value.text()->size());
     const size_t begin = byte_offset(*value.text(), static_cast<size_t>(at));
     std::string character = value.text()->substr(begin, utf8_length((*value.text())[begin]));

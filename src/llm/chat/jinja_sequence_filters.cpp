@@ -72,19 +72,19 @@ Value choose(Interpreter& interpreter, std::string_view filter, const Value& val
   if (arguments.positional.size() > used) test = name_argument(filter, arguments, used++);
   const Arguments of_test = rest(arguments, used);
   List out;
-  if (!truth(value)) return out;  // none and 0 too, which nothing else iterates over
-  for (const Value& item : iterate(value)) {
+  if (!truth(value)) return Value::iterator({});  // none and 0 too, which nothing else iterates over
+  for (const Value& item : iterate_lazily(value)) {
     interpreter.charge();
     const Value subject = by_attribute ? nested_attribute(interpreter, item, arguments.positional[0]) : item;
     const bool holds = test.empty() ? truth(subject) : interpreter.apply_test(test, subject, of_test);
     if (holds == wanted) out.push_back(item);
   }
-  return out;
+  return Value::iterator(std::move(out));
 }
 
 Value map(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
   List out;
-  if (!truth(value)) return out;
+  if (!truth(value)) return Value::iterator({});
   const auto named = [&](const char* name) -> const Value* {
     for (const auto& [key, argument] : arguments.named) {
       if (key == name) return &argument;
@@ -96,19 +96,19 @@ Value map(Interpreter& interpreter, const Value& value, const Arguments& argumen
     if (attribute == nullptr) throw TemplateError("'map' needs a filter, or attribute=");
     if (arguments.named.size() > (named("default") != nullptr ? 2U : 1U))
       throw TemplateError("'map' got an unknown argument");
-    for (const Value& item : iterate(value)) {
+    for (const Value& item : iterate_lazily(value)) {
       interpreter.charge();
       out.push_back(nested_attribute(interpreter, item, *attribute, named("default")));
     }
-    return out;
+    return Value::iterator(std::move(out));
   }
   const std::string filter = name_argument("map", arguments, 0);
   const Arguments of_filter = rest(arguments, 1);
-  for (const Value& item : iterate(value)) {
+  for (const Value& item : iterate_lazily(value)) {
     interpreter.charge();
     out.push_back(interpreter.apply_filter(filter, item, of_filter));
   }
-  return out;
+  return Value::iterator(std::move(out));
 }
 
 Value sort(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
@@ -153,15 +153,16 @@ Value unique(Interpreter& interpreter, const Value& value, const Arguments& argu
   const Parameters given("unique", arguments, Names{"case_sensitive", "attribute"});
   List out;
   List seen;
-  for (const Value& item : iterate(value)) {
+  for (const Value& item : iterate_lazily(value)) {
     interpreter.charge(seen.size());
     const Value key =
         folded(given.has(1) ? nested_attribute(interpreter, item, given.required(1)) : item, given.flag(0, false));
+    require_hashable(key);
     if (std::any_of(seen.begin(), seen.end(), [&](const Value& other) { return equal(other, key); })) continue;
     seen.push_back(key);
     out.push_back(item);
   }
-  return out;
+  return Value::iterator(std::move(out));
 }
 
 Value group_by(Interpreter& interpreter, const Value& value, const Arguments& arguments) {
@@ -269,7 +270,7 @@ Value batch(Interpreter& interpreter, const Value& value, const Arguments& argum
   if (size < 1 || size > 1'000'000) given.fail("needs a linecount of 1 to 1000000");
   List out;
   List row;
-  for (const Value& item : iterate(value)) {
+  for (const Value& item : iterate_lazily(value)) {
     interpreter.charge();
     if (static_cast<int64_t>(row.size()) == size) {
       out.emplace_back(std::move(row));
@@ -284,7 +285,7 @@ Value batch(Interpreter& interpreter, const Value& value, const Arguments& argum
     }
     out.emplace_back(std::move(row));
   }
-  return out;
+  return Value::iterator(std::move(out));
 }
 
 }  // namespace anyaccel::llm::jinja::sequence_filters

@@ -51,11 +51,13 @@ bool Interpreter::apply_test(std::string_view name, const Value& value, const Ar
   if (name == "mapping") return alone(value.dict() != nullptr);
   if (name == "sequence") {
     // A sequence in Python has a length and can be indexed; undefined values have both.
-    return alone(value.is_string() || value.items() != nullptr || value.dict() != nullptr || value.is_undefined());
+    const Iterable* iterable = value.iterable();
+    return alone(value.is_string() || value.items() != nullptr || value.dict() != nullptr || value.is_undefined() ||
+                 (iterable != nullptr && iterable->kind == Iterable::Kind::Range));
   }
   if (name == "iterable") {
     return alone(value.is_string() || value.items() != nullptr || value.dict() != nullptr || value.is_undefined() ||
-                 std::holds_alternative<std::shared_ptr<Loop>>(value.data));
+                 value.iterable() != nullptr || std::holds_alternative<std::shared_ptr<Loop>>(value.data));
   }
   if (name == "boolean") return alone(std::holds_alternative<bool>(value.data));
   if (name == "true") return alone(std::holds_alternative<bool>(value.data) && std::get<bool>(value.data));

@@ -49,6 +49,16 @@ bool equal_at(const Value& a, const Value& b, int depth) {
     return items == others || std::equal(items->begin(), items->end(), others->begin(), others->end(),
                                          [&](const Value& x, const Value& y) { return equal_at(x, y, depth + 1); });
   }
+  if (const Iterable* iterable = a.iterable()) {
+    const Iterable* other = b.iterable();
+    if (iterable == other) return true;
+    if (iterable->kind == Iterable::Kind::DictView && other->kind == Iterable::Kind::DictView) {
+      throw TemplateError(std::string("'==' of a ") + iterable->type + " is not supported; expected lists");
+    }
+    if (iterable->kind != Iterable::Kind::Range || other->kind != Iterable::Kind::Range) return false;
+    return std::equal(iterable->items.begin(), iterable->items.end(), other->items.begin(), other->items.end(),
+                      [&](const Value& x, const Value& y) { return equal_at(x, y, depth + 1); });
+  }
   if (const Dict* dict = a.dict()) {
     const Dict* other = b.dict();
     if (dict == other) return true;
@@ -330,6 +340,24 @@ Value Value::safe(std::string text) {
   return value;
 }
 
+Value Value::iterator(List items, const char* type) {
+  Value value;
+  value.data = std::make_shared<Iterable>(Iterable{Iterable::Kind::Iterator, type, std::move(items)});
+  return value;
+}
+
+Value Value::dict_view(List items, const char* type) {
+  Value value;
+  value.data = std::make_shared<Iterable>(Iterable{Iterable::Kind::DictView, type, std::move(items)});
+  return value;
+}
+
+Value Value::range(List numbers) {
+  Value value;
+  value.data = std::make_shared<Iterable>(Iterable{Iterable::Kind::Range, "range", std::move(numbers)});
+  return value;
+}
+
 bool Value::is_number() const {
   return std::holds_alternative<bool>(data) || std::holds_alternative<int64_t>(data) ||
          std::holds_alternative<double>(data);
@@ -352,6 +380,11 @@ const List* Value::items() const {
 
 const Dict* Value::dict() const {
   const auto* found = std::get_if<std::shared_ptr<const Dict>>(&data);
+  return found == nullptr ? nullptr : found->get();
+}
+
+Iterable* Value::iterable() const {
+  const auto* found = std::get_if<std::shared_ptr<Iterable>>(&data);
   return found == nullptr ? nullptr : found->get();
 }
 
@@ -394,6 +427,7 @@ std::string type_name(const Value& value) {
     std::string operator()(const Namespace&) const { return "Namespace"; }
     std::string operator()(const std::shared_ptr<const Function>&) const { return "function"; }
     std::string operator()(const std::shared_ptr<Loop>&) const { return "LoopContext"; }
+    std::string operator()(const std::shared_ptr<Iterable>& iterable) const { return iterable->type; }
   };
   return std::visit(Name{}, value.data);
 }
@@ -411,6 +445,9 @@ bool truth(const Value& value) {
   if (const std::string* text = value.text()) return !text->empty();
   if (const List* items = value.items()) return !items->empty();
   if (const Dict* dict = value.dict()) return !dict->members.empty();
+  if (const Iterable* iterable = value.iterable()) {
+    return iterable->kind == Iterable::Kind::Iterator || !iterable->items.empty();
+  }
   return true;
 }
 
@@ -431,6 +468,17 @@ void require_hashable_at(const Value& key, int depth) {
 
 void require_hashable(const Value& key) { require_hashable_at(key, 0); }
 
+namespace {
+
+void require_not_lent(const Iterable& iterable) {
+  if (!iterable.is_lent) return;
+  throw TemplateError(
+      std::string("a ") + iterable.type +
+      " is used that a loop or a filter has begun to take items of; expected a list (the filter 'list')");
+}
+
+}  // namespace
+
 bool contains(const Value& container, const Value& item) {
   if (const std::string* text = container.text()) {
     require_defined(item);
@@ -444,6 +492,14 @@ bool contains(const Value& container, const Value& item) {
   }
   if (const List* items = container.items()) {
     return std::any_of(items->begin(), items->end(), [&](const Value& value) { return equal(value, item); });
+  }
+  if (Iterable* iterable = container.iterable()) {
+    List& of = iterable->items;
+    require_not_lent(*iterable);
+    const auto at = std::find_if(of.begin(), of.end(), [&](const Value& value) { return equal(value, item); });
+    const bool found = at != of.end();
+    if (iterable->kind == Iterable::Kind::Iterator) of.erase(of.begin(), found ? at + 1 : at);  // Python takes them
+    return found;
   }
   if (container.is_undefined()) return false;
   throw TemplateError("'in' needs a str, list or dict on its right, not " + type_name(container));
@@ -487,7 +543,17 @@ List iterate(const Value& value) {
     return out;
   }
   if (value.is_undefined()) return out;
+  if (Iterable* iterable = value.iterable()) {
+    require_not_lent(*iterable);
+    return iterable->kind == Iterable::Kind::Iterator ? std::exchange(iterable->items, {}) : iterable->items;
+  }
   throw TemplateError("a " + type_name(value) + " is not iterable");
+}
+
+List iterate_lazily(const Value& value) {
+  List items = iterate(value);
+  if (Iterable* iterable = value.iterable()) iterable->is_lent = iterable->kind == Iterable::Kind::Iterator;
+  return items;
 }
 
 std::string to_json(const Value& value, const JsonStyle& style) {

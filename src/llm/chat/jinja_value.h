@@ -33,6 +33,7 @@ struct Value;
 using List = std::vector<Value>;
 struct Dict;
 struct Function;
+struct Iterable;
 struct Loop;
 
 // A missing value; any use of it except printing, testing and iterating is an error with this message.
@@ -51,7 +52,8 @@ struct Namespace {
 // Lists and dicts cannot be changed by a template (Jinja's immutable sandbox), so values may share them.
 struct Value {
   std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const std::string>, std::shared_ptr<const List>,
-               Tuple, std::shared_ptr<const Dict>, Namespace, std::shared_ptr<const Function>, std::shared_ptr<Loop>>
+               Tuple, std::shared_ptr<const Dict>, Namespace, std::shared_ptr<const Function>, std::shared_ptr<Loop>,
+               std::shared_ptr<Iterable>>
       data;
   // A text that the filter "safe" made, Python's Markup. Joined by + with another text it escapes that one for HTML.
   bool is_safe = false;
@@ -83,6 +85,9 @@ struct Value {
   static Value undefined(std::string message);
   static Value safe(std::string text);
   static Value tuple(List items) { return Value(Tuple{std::make_shared<const List>(std::move(items))}); }
+  static Value iterator(List items, const char* type = "generator");
+  static Value dict_view(List items, const char* type);
+  static Value range(List numbers);
   static Value from_json(const JsonValue& json);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(data); }
@@ -95,6 +100,7 @@ struct Value {
   const List* list() const;   // of a list
   const List* items() const;  // of a list or a tuple
   const Dict* dict() const;   // of a dict
+  Iterable* iterable() const;
 
  private:
   // Destroys the data with constant stack use: a template can nest values as deeply as its limit on steps allows.
@@ -119,6 +125,20 @@ struct Arguments {
 struct Function {
   std::string name;
   std::function<Value(Interpreter&, const Arguments&)> call;
+};
+
+// What can be iterated over and is no list, though it would be easy to take it for one.
+struct Iterable {
+  enum class Kind {
+    Iterator,  // what filters such as select, map and reverse make: its items come once, and it is always true
+    DictView,  // keys(), values() and items() of a dict
+    Range,
+  };
+  Kind kind;
+  const char* type;  // Python's name
+  List items;        // of an iterator: those that have not been taken
+  // Of an iterator: a loop or filter takes its items one by one, so that it is not known here which ones are left.
+  bool is_lent = false;
 };
 
 // The variable `loop` of a for statement.
@@ -150,8 +170,10 @@ std::string to_repr(const Value& value);
 // Returns repr() of a float: the shortest digits that round-trip.
 std::string float_repr(double value);
 // Returns the elements of a list or tuple, the keys of a dict, the characters of a string, or nothing for an undefined
-// value. Throws TemplateError for other types.
+// value; takes those of an iterator. Throws TemplateError for other types.
 List iterate(const Value& value);
+// The same for a caller that in Jinja takes the elements one by one, later: then an iterator cannot be used elsewhere.
+List iterate_lazily(const Value& value);
 
 struct JsonStyle {
   int indent = -1;  // < 0: one line

@@ -293,6 +293,17 @@ TEST_P(MatmulTest, LargerThanItsBlocks) {
   for (const int64_t k : {33, 531, 1101}) check_linear({.m = 541, .n = 70, .k = k, .x = DType::BF16, .w = DType::BF16});
   check_linear({.m = 24, .n = 600, .k = 530, .w = DType::F16});
   check_linear({.m = 530, .n = 9, .k = 1100, .w = DType::BF16});
+  // Pairs of bf16 from rows and from columns, with a last one of a single element.
+  for (const Layout x : {Layout::Dense, Layout::Transposed}) {
+    for (const Layout w : {Layout::Dense, Layout::Transposed}) {
+      for (const auto& [m, n] : {std::pair{541, 70}, {40, 201}}) {
+        Case c{.m = m, .n = n, .k = 301, .x = DType::BF16, .w = DType::BF16, .x_layout = x, .w_layout = w};
+        c.bias = w == Layout::Dense;
+        c.residual = Case::Alias;
+        check_linear(c);
+      }
+    }
+  }
   // Stored by tiles of rows of the output.
   for (const DType out : {DType::F32, DType::BF16}) {
     for (const Layout x : {Layout::Dense, Layout::Transposed, Layout::Strided}) {

@@ -8,9 +8,9 @@
 // x and the weights may change places (exchanged()): then the lanes run over columns of the output, which is stored as
 // the tiles have it. Both ways add up the products of an output element in the same order.
 //
-// bf16 weights times bf16 rows of x are multiplied by dot products of bf16 pairs where these are fast (AMD), at twice
-// the rate. Two consecutive elements along k then form a 32-bit word in the place of a float, and words of weights are
-// copied instead of widened.
+// bf16 weights times bf16 x are multiplied by dot products of bf16 pairs where these are fast (AMD), at twice the rate.
+// Two consecutive elements along k then form a 32-bit word in the place of a float, and words of weights are copied
+// instead of widened.
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -120,19 +120,34 @@ void read_words(const GemmPlan& plan, const Row& row, int64_t begin, int64_t n, 
   std::memcpy(to + whole, last, sizeof(last));
 }
 
+// to[i] = the pair of a[i] and b[i], or of a[i] and zero without b.
+void join(const uint16_t* a, const uint16_t* b, int64_t n, float* to) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint32_t word = a[i] | (b != nullptr ? uint32_t{b[i]} << 16 : 0);
+    std::memcpy(to + i, &word, sizeof(word));
+  }
+}
+
 // pack_x() for an x whose columns are contiguous (the transposition of a row-major matrix): its elements lie as they
 // are packed.
 void pack_transposed_x(const GemmPlan& plan, int64_t m0, int64_t rows, int index, int count) {
   const Matmul& args = *plan.args;
   const Panels panels(rows);
-  for (int64_t k = args.k * index / count; k < args.k * (index + 1) / count; ++k) {
-    const Row row{static_cast<char*>(args.x.at(m0, k)), args.x.dtype, 1, rows};
+  for (int64_t k = plan.words * index / count; k < plan.words * (index + 1) / count; ++k) {
+    const int64_t element = plan.elements(k);
+    const Row row{static_cast<char*>(args.x.at(m0, element)), args.x.dtype, 1, rows};
+    const auto* second = element + 1 < args.k ? static_cast<const uint16_t*>(args.x.at(m0, element + 1)) : nullptr;
     for (int64_t panel = 0; panel < panels.count; ++panel) {
       const int64_t lane0 = panels.begin(panel) * kLanes;
       const int64_t width = panels.begin(panel + 1) * kLanes - lane0;
       float* packed = plan.packed_x + lane0 * plan.words + k * width;
       const int64_t there = std::min(width, rows - lane0);
-      read_floats(row, lane0, there, packed);
+      if (plan.pairs) {
+        join(reinterpret_cast<const uint16_t*>(row.data) + lane0, second == nullptr ? nullptr : second + lane0, there,
+             packed);
+      } else {
+        read_floats(row, lane0, there, packed);
+      }
       std::fill_n(packed + there, width - there, 0.0f);
     }
   }
@@ -198,43 +213,65 @@ bool is_interleaved(const Matmul& args, const MatmulPart& part) {
   return !args.gated && part.weight[0].row_stride == 1 && part.weight[0].column_stride != 1;
 }
 
-template <class Raw, class Convert>
-void interleave(const Raw* from, int64_t stride, int64_t rows, int64_t depth, float* wide, Convert convert) {
+// wide[sliver][k][r] = read(k, row), kStep apart from sliver to sliver; the last one may lack rows, which are zero.
+template <int64_t kStep, class Read>
+void interleave(int64_t rows, int64_t depth, float* wide, Read read) {
   // Slivers that are read at once: all of a cache line, and no more streams than a set of a first-level cache has ways.
   constexpr int64_t kAtOnce = 4;
-  constexpr int64_t kStep = kSliver * kStride<false>;
-  for (; rows >= kAtOnce * kSliver; rows -= kAtOnce * kSliver) {
+  int64_t row = 0;
+  for (; row + kAtOnce * kSliver <= rows; row += kAtOnce * kSliver, wide += kAtOnce * kStep) {
     for (int64_t k = 0; k < depth; ++k) {
       AA_UNROLL for (int64_t i = 0; i < kAtOnce; ++i) {
         AA_UNROLL for (int64_t r = 0; r < kSliver; ++r) {
-          wide[i * kStep + k * kSliver + r] = convert(from[k * stride + i * kSliver + r]);
+          wide[i * kStep + k * kSliver + r] = read(k, row + i * kSliver + r);
         }
       }
     }
-    from += kAtOnce * kSliver;
-    wide += kAtOnce * kStep;
   }
-  for (; rows > 0; rows -= kSliver) {
+  for (; row < rows; row += kSliver, wide += kStep) {
     for (int64_t k = 0; k < depth; ++k) {
-      for (int64_t r = 0; r < kSliver; ++r) wide[k * kSliver + r] = r < rows ? convert(from[k * stride + r]) : 0.0f;
+      for (int64_t r = 0; r < kSliver; ++r) wide[k * kSliver + r] = row + r < rows ? read(k, row + r) : 0.0f;
     }
-    from += kSliver;
-    wide += kStep;
   }
 }
 
-// wide[sliver][k][r] = words [k0, k0 + depth) of up to `slivers` slivers from column0 on. Rows that the part does not
-// have are zero.
-void widen_interleaved(const MatmulPart& part, int64_t column0, int64_t slivers, int64_t k0, int64_t depth,
-                       float* wide) {
+template <class Raw, class Convert>
+void interleave_columns(const Raw* from, int64_t stride, int64_t rows, int64_t depth, float* wide, Convert convert) {
+  interleave<kSliver * kStride<false>>(rows, depth, wide,
+                                       [=](int64_t k, int64_t row) { return convert(from[k * stride + row]); });
+}
+
+// As pairs of columns; the second one of the last pair is zero if only `columns` are left.
+void interleave_pairs(const uint16_t* from, int64_t stride, int64_t rows, int64_t depth, int64_t columns, float* wide) {
+  const auto pair = [](uint32_t a, uint32_t b) {
+    const uint32_t word = a | b << 16;
+    float value;
+    std::memcpy(&value, &word, sizeof(value));
+    return value;
+  };
+  constexpr int64_t kStep = kSliver * kStride<true>;
+  const int64_t whole = std::min(depth, columns / 2);
+  interleave<kStep>(rows, whole, wide, [=](int64_t k, int64_t row) {
+    return pair(from[2 * k * stride + row], from[(2 * k + 1) * stride + row]);
+  });
+  if (whole == depth) return;
+  interleave<kStep>(rows, 1, wide + whole * kSliver,
+                    [=](int64_t, int64_t row) { return pair(from[2 * whole * stride + row], 0); });
+}
+
+// wide[sliver][k][r] = words [k0, k0 + depth) of up to `slivers` slivers from column0 on.
+void widen_interleaved(const GemmPlan& plan, const MatmulPart& part, int64_t column0, int64_t slivers, int64_t k0,
+                       int64_t depth, float* wide) {
   const Matrix& weight = part.weight[0];
   const int64_t rows = std::min(slivers * kSliver, part.n - column0), stride = weight.column_stride;
-  const void* from = weight.at(column0, k0);
+  const void* from = weight.at(column0, plan.elements(k0));
+  const auto* words = static_cast<const uint16_t*>(from);
+  if (plan.pairs) return interleave_pairs(words, stride, rows, depth, plan.args->k - plan.elements(k0), wide);
   switch (weight.dtype) {
     case DType::F32:
-      return interleave(static_cast<const float*>(from), stride, rows, depth, wide, [](float v) { return v; });
-    case DType::BF16: return interleave(static_cast<const uint16_t*>(from), stride, rows, depth, wide, bf16_to_float);
-    default: return interleave(static_cast<const uint16_t*>(from), stride, rows, depth, wide, fp16_to_float);
+      return interleave_columns(static_cast<const float*>(from), stride, rows, depth, wide, [](float v) { return v; });
+    case DType::BF16: return interleave_columns(words, stride, rows, depth, wide, bf16_to_float);
+    default: return interleave_columns(words, stride, rows, depth, wide, fp16_to_float);
   }
 }
 
@@ -301,14 +338,16 @@ HWY_INLINE FloatVec add_words(FloatVec a, FloatVec b, FloatVec sum) {
   return hn::MulAdd(a, b, sum);
 }
 
-// What a sliver holds: floats [row][k], floats [k][row], or pairs of bf16 [row][k].
-enum class Words { Floats, Interleaved, Pairs };
+// What a sliver holds: floats or pairs of bf16, [row][k] or, interleaved, [k][row].
+enum class Words { Floats, Interleaved, Pairs, InterleavedPairs };
+constexpr bool are_pairs(Words words) { return words == Words::Pairs || words == Words::InterleavedPairs; }
 
 // tile[r][lane] (+)= sum over k of w[r][k] * x[k][lane]; rows of x and tile are kV vectors apart.
 template <Words kWords, int kRows, int kV>
 void multiply_tile(const float* HWY_RESTRICT w, const float* HWY_RESTRICT x, int64_t depth, bool first,
                    float* HWY_RESTRICT tile, const Ahead& ahead) {
-  constexpr bool kPairs = kWords == Words::Pairs, kInterleaved = kWords == Words::Interleaved;
+  constexpr bool kPairs = are_pairs(kWords);
+  constexpr bool kInterleaved = kWords == Words::Interleaved || kWords == Words::InterleavedPairs;
   constexpr int64_t kWordStep = kInterleaved ? kSliver : 1, kRowStep = kInterleaved ? 1 : kStride<kPairs>;
 #if HWY_TARGET == HWY_AVX2
   if constexpr (kRows == kGemmTileRows && kV == kGemmTileVectors) {
@@ -407,7 +446,7 @@ constexpr int64_t kFewPanels = 2;
 template <Words kWords>
 void multiply_step(const GemmPlan& plan, const MatmulPart& part, int64_t m0, int64_t rows_of_x, int64_t column0,
                    const Step& step, const Step& next, const float* wide, const Panels& panels, float* tiles) {
-  constexpr bool kPairs = kWords == Words::Pairs;
+  constexpr bool kPairs = are_pairs(kWords);
   const Matmul& args = *plan.args;
   const float* const packed_x = plan.packed_x;
   const int64_t tile_step = kSliver * panels.lanes();
@@ -540,9 +579,9 @@ void run_chunk(const GemmPlan& plan, const MatmulPart& part, int64_t m0, int64_t
   };
   const bool interleaved = is_interleaved(args, part);
 #if HWY_TARGET == HWY_AVX3
-  const auto multiply = plan.pairs    ? multiply_step<Words::Pairs>
-                        : interleaved ? multiply_step<Words::Interleaved>
-                                      : multiply_step<Words::Floats>;
+  const auto multiply = !plan.pairs   ? interleaved ? multiply_step<Words::Interleaved> : multiply_step<Words::Floats>
+                          : interleaved ? multiply_step<Words::InterleavedPairs>
+                                      : multiply_step<Words::Pairs>;
 #else
   const auto multiply = interleaved ? multiply_step<Words::Interleaved> : multiply_step<Words::Floats>;
 #endif
@@ -550,7 +589,7 @@ void run_chunk(const GemmPlan& plan, const MatmulPart& part, int64_t m0, int64_t
   while (at.slivers > 0) {
     const Step next = after(at);
     if (interleaved) {
-      widen_interleaved(part, column0 + at.sliver * kSliver, at.slivers, at.k0, at.depth, wide);
+      widen_interleaved(plan, part, column0 + at.sliver * kSliver, at.slivers, at.k0, at.depth, wide);
     } else {
       for (int64_t i = 0; i < at.slivers; ++i) {
         widen_sliver(plan, part, column0 + (at.sliver + i) * per_sliver, at.k0, at.depth,
@@ -587,10 +626,12 @@ void gemm_share(GemmPlan& plan, int index, int count) {
   }
 }
 
+// Whether x and the weights are bf16, and the elements of their rows or, of some, of their columns are adjacent.
 bool multiplies_pairs(const Matmul& args) {
 #if HWY_TARGET == HWY_AVX3
-  return cpu_features().fast_bf16_dot && args.x.dtype == DType::BF16 && args.x.column_stride == 1 &&
-         has_bf16_rows(args);
+  const bool x_is = args.x.dtype == DType::BF16 && (args.x.column_stride == 1 || args.x.row_stride == 1);
+  const bool one = args.part_count == 1 && args.parts[0].weight[0].dtype == DType::BF16;
+  return cpu_features().fast_bf16_dot && x_is && (has_bf16_rows(args) || (one && is_interleaved(args, args.parts[0])));
 #else
   static_cast<void>(args);
   return false;
@@ -599,7 +640,7 @@ bool multiplies_pairs(const Matmul& args) {
 
 void gemm_plan(const Matmul& args, int threads, GemmPlan& plan) {
   plan.args = &args;
-  plan.pairs = plan.asked == nullptr && multiplies_pairs(args);
+  plan.pairs = multiplies_pairs(args);
   plan.words = plan.pairs ? ceil_div(args.k, 2) : args.k;
   plan.depth = plan.pairs ? kDepth<true> : kDepth<false>;
   plan.stride = plan.pairs ? kStride<true> : kStride<false>;
@@ -677,7 +718,10 @@ bool exchange_pays(const Matmul& args) {
 }  // namespace
 
 void gemm(const Matmul& args) {
-  if (args.gated || AA_CPU_DISPATCH(multiplies_pairs)(args)) return run(args, nullptr);
+  // Pairs of rows are read as they lie.
+  if (args.gated || (args.x.column_stride == 1 && AA_CPU_DISPATCH(multiplies_pairs)(args) && has_bf16_rows(args))) {
+    return run(args, nullptr);
+  }
   Matmul one = args;
   one.part_count = 1;
   for (int i = 0; i < args.part_count; ++i) {

@@ -3,6 +3,7 @@
 // j + 1 of weights and values. Queries and weights are bf16 too. Included after base/simd/highway.h, once per
 // instruction set; empty for others than AVX-512.
 #include <algorithm>
+#include <cstring>
 
 #include "accelerators/cpu/kernels/attention_rows-inl.h"
 #include "accelerators/cpu/kernels/attention_softmax-inl.h"
@@ -135,6 +136,72 @@ HWY_NOINLINE void score_pairs(const BlockRows& keys, const float* q, int64_t siz
   }
 }
 
+// The size of eight rows of queries that are kept in registers.
+constexpr int64_t kEightSize = 64;
+
+// Puts eight rows of kEightSize bf16 numbers, `size` floats apart, into the order of score_eight(): vector i has pairs 2 i and
+// 2 i + 1 of each row.
+HWY_INLINE void spread_eight(const float* q, int64_t size, float* to) {
+  constexpr int64_t kTwoPairs = 2 * sizeof(float);
+  for (int64_t i = 0; i < kEightSize / 4; ++i) {
+    for (int64_t m = 0; m < 8; ++m, to += 2) std::memcpy(to, q + m * size + 2 * i, kTwoPairs);
+  }
+}
+
+// The scores of four slots, one of each stream.
+template <bool kFar>
+HWY_INLINE void score_four_slots(const char* const (&at)[kStreams], const BlockRows& keys, int64_t j,
+                                 const __m512i (&q)[kEightSize / 4], FloatVec factor, float* scores) {
+  static_assert(kStreams == 4);
+  FloatVec sums[2][4];
+  AA_UNROLL for (int s = 0; s < 4; ++s) sums[0][s] = sums[1][s] = hn::Zero(kFloats);
+  AA_UNROLL for (int i = 0; i < kEightSize / 4; ++i) {
+    AA_UNROLL for (int s = 0; s < 4; ++s) {
+      if (i % 8 == 0) keys.prefetch<kFar>(j, at[s] + 8 * i);
+      int64_t two_pairs;
+      std::memcpy(&two_pairs, at[s] + 8 * i, sizeof two_pairs);
+      sums[i % 2][s] = dot_pairs(_mm512_set1_epi64(two_pairs), q[i], sums[i % 2][s]);
+    }
+  }
+  AA_UNROLL for (int s = 0; s < 4; ++s) sums[0][s] = hn::Add(sums[0][s], sums[1][s]);
+  const auto add_neighbours = [&](FloatVec a, FloatVec b) HWY_ATTR {
+    const __m512 sum = _mm512_add_ps(_mm512_shuffle_ps(a.raw, b.raw, 0x88), _mm512_shuffle_ps(a.raw, b.raw, 0xdd));
+    return _mm512_mul_ps(sum, factor.raw);
+  };
+  const __m512 first = add_neighbours(sums[0][0], sums[0][1]), second = add_neighbours(sums[0][2], sums[0][3]);
+  const __m512 even = _mm512_shuffle_ps(first, second, 0x88), odd = _mm512_shuffle_ps(first, second, 0xdd);
+  const auto store = [&](int m, __m128 row) HWY_ATTR { _mm_storeu_ps(scores + m * kScoreStride, row); };
+  store(0, _mm512_castps512_ps128(even));
+  store(1, _mm512_castps512_ps128(odd));
+  store(2, _mm512_extractf32x4_ps(even, 1));
+  store(3, _mm512_extractf32x4_ps(odd, 1));
+  store(4, _mm512_extractf32x4_ps(even, 2));
+  store(5, _mm512_extractf32x4_ps(odd, 2));
+  store(6, _mm512_extractf32x4_ps(even, 3));
+  store(7, _mm512_extractf32x4_ps(odd, 3));
+}
+
+// As score_pairs() for eight rows of kEightSize elements, with q from spread_eight().
+//
+// Queries stay in registers, a lane has products of one row only, and keys are broadcast two pairs at a time, so that nothing is
+// transposed and keys are read in the order of their addresses.
+template <bool kFar>
+HWY_NOINLINE void score_eight(const BlockRows& keys, const float* queries, float factor, float* scores) {
+  __m512i q[kEightSize / 4];
+  AA_UNROLL for (int i = 0; i < kEightSize / 4; ++i) q[i] = _mm512_loadu_si512(queries + i * kLanes);
+  const auto all_factor = hn::Set(kFloats, factor);
+  const char* at[kStreams];
+  AA_UNROLL for (int s = 0; s < kStreams; ++s) at[s] = keys.first + s * keys.stream_stride;
+  int64_t j = 0;
+  for (; j + kStreams <= keys.slots; j += kStreams) {
+    score_four_slots<kFar>(at, keys, j, q, all_factor, scores + j);
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) at[s] += keys.stride;
+  }
+  if (j == keys.slots) return;
+  for (int s = 0; s < kStreams; ++s) at[s] = keys.row(std::min(j + s, keys.slots - 1));
+  score_four_slots<kFar>(at, keys, j, q, all_factor, scores + j);
+}
+
 // As weigh() of attention_softmax-inl.h for `rows` rows, kScoreStride floats apart, but the weights are rounded to bf16 and
 // take the first half of their row's memory. The totals are those of the rounded weights: a value that all slots have in
 // common is then the exact result, and rounding errors of weights count only as far as values differ. slope_of(m) returns the
@@ -220,15 +287,27 @@ HWY_INLINE void sum_pair_columns(const BlockRows& values, int64_t d, const float
   }
 }
 
+// As sum_pair_columns() for whole rows of values.
+//
+// A few slots at a time go through all of their columns, so that values are read nearly in the order of their addresses and
+// come from the first-level cache after the first pass. With a whole block for each pass, eight rows of 64 elements read 0.75
+// to 0.8 of what a Zen 5 can read in place of 0.95.
 template <int kRows, bool kFar>
 HWY_NOINLINE void sum_pairs(const BlockRows& values, const float* weights, const float* correction, float* sums,
                             int64_t size) {
   constexpr int kLines = kMostRows / kRows < 4 ? kMostRows / kRows : 4;
-  int64_t d = 0;
-  for (; d + kLines * kPair <= size; d += kLines * kPair) {
-    sum_pair_columns<kRows, kLines, kFar>(values, d, weights, correction, sums, size);
+  constexpr int64_t kTogether = kLines == 1 ? 32 : kSlots;
+  float ones[kRows];
+  AA_UNROLL for (float& one : ones) one = 1;
+  for (int64_t j = 0; j < values.slots; j += kTogether) {
+    const BlockRows part = values.part(j, kTogether);
+    const float* factor = j == 0 ? correction : ones;
+    int64_t d = 0;
+    for (; d + kLines * kPair <= size; d += kLines * kPair) {
+      sum_pair_columns<kRows, kLines, kFar>(part, d, weights + j / 2, factor, sums, size);
+    }
+    for (; d < size; d += kPair) sum_pair_columns<kRows, 1, kFar>(part, d, weights + j / 2, factor, sums, size);
   }
-  for (; d < size; d += kPair) sum_pair_columns<kRows, 1, kFar>(values, d, weights, correction, sums, size);
 }
 
 #endif

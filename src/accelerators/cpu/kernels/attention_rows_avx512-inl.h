@@ -21,28 +21,30 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX3
 
-// Slots of a block.
-constexpr int64_t kSlots = 256;
-constexpr int64_t kScoreStride = kSlots;  // floats from one row of scores to the next
+// The most slots of a block.
+constexpr int64_t kSlots = 512;
+constexpr int64_t kScoreStride = kSlots + kLanes;  // floats from one row of scores to the next, no power of two
 // Parts of a tile that are walked side by side, for the hardware prefetchers: on two cores of a Zen 4, 4 read a bf16
 // cache a tenth faster than 8.
 constexpr int64_t kStreams = 4;
 // Fewest slots of a tile that is walked in streams.
 constexpr int64_t kFewestStreamed = 128;
 
-// Prefetch distances in bytes for the first- and the second-level cache, 0 for none, and whether a block's values are
-// prefetched into the second-level cache while its keys are read, and the next block's keys while the values are.
+// Prefetch distances in bytes for the first- and the second-level cache, 0 for none, whether a block's values are prefetched
+// into the second-level cache while its keys are read, and the next block's keys while the values are, and the slots of a
+// block.
 struct Fetching {
   int64_t near, far;
   bool in_turns;
+  int64_t block;
 };
-constexpr Fetching kUsualFetching{1024, 3072, false};  // as in gemv_streams-inl.h
+constexpr Fetching kUsualFetching{1024, 3072, false, 256};  // as in gemv_streams-inl.h
 // On two cores of a Zen 5 a cache of bytes is read as fast as from the caches in turns: int8 at 33 GB/s instead of 27, fp8 at
 // 29 instead of 26. With bf16 that made no difference or was slower.
-constexpr Fetching kFetchingOfBytesOnZen5{1024, 3072, true};
+constexpr Fetching kFetchingOfBytesOnZen5{1024, 3072, true, 256};
 // With bf16 on a Zen 5 whose memory read 69 GB/s, eight queries of 64 elements read 57 GB/s with this and 52 with the usual
 // distances; where it read 48 they were equal.
-constexpr Fetching kFetchingOnZen5{2048, 0, false};
+constexpr Fetching kFetchingOnZen5{2048, 0, false, kSlots};
 inline Fetching find_fetching(const aa_tensor& keys) {
   if (!cpu_features().zen5) return kUsualFetching;
   return dtype_size(static_cast<DType>(keys.dtype)) == 1 ? kFetchingOfBytesOnZen5 : kFetchingOnZen5;
@@ -66,6 +68,10 @@ struct BlockRows {
   int64_t turn, near_after_turn;
 
   HWY_INLINE const char* row(int64_t j) const { return first + j % kStreams * stream_stride + j / kStreams * stride; }
+  // At most `count` slots from slot j on, a multiple of kStreams.
+  HWY_INLINE BlockRows part(int64_t j, int64_t count) const {
+    return {row(j), stride, stream_stride, std::min(count, slots - j), near, far, turn - j, near_after_turn};
+  }
   HWY_INLINE int64_t near_of(int64_t j) const { return j < turn ? near : near_after_turn; }
 
   // Prefetches what is read later in the place of `at`, an address in the row of slot j. kFar of the second is far != 0.
@@ -115,10 +121,10 @@ class BlockWalk {
   template <class Function>
   HWY_INLINE void for_each_block(Function function) const {
     const bool in_turns = fetching_.in_turns && call_.k->strides[2] == call_.v->strides[2];
-    constexpr int64_t kBlockRows = kSlots / kStreams;
+    const int64_t block_rows = fetching_.block / kStreams;
     const int64_t turn = rows_ - ahead_;
-    for (int64_t row = 0; row < rows_; row += kBlockRows) {
-      const int64_t rows = std::min(kBlockRows, rows_ - row);
+    for (int64_t row = 0; row < rows_; row += block_rows) {
+      const int64_t rows = std::min(block_rows, rows_ - row);
       BlockRows keys = rows_of(*call_.k, tile_.begin + row, rows * kStreams, rows_, 1);
       BlockRows values = rows_of(*call_.v, tile_.begin + row, rows * kStreams, rows_, 1);
       if (in_turns) {
@@ -128,8 +134,8 @@ class BlockWalk {
       if (turn < row + rows) turn_to_next(turn, row, keys, values);
       function(tile_.begin + row, keys, values);
     }
-    for (int64_t first = tile_.begin + rows_ * kStreams; first < tile_.end; first += kSlots) {
-      const int64_t slots = std::min(kSlots, tile_.end - first);
+    for (int64_t first = tile_.begin + rows_ * kStreams; first < tile_.end; first += fetching_.block) {
+      const int64_t slots = std::min(fetching_.block, tile_.end - first);
       function(first, rows_of(*call_.k, first, slots, 1, kStreams), rows_of(*call_.v, first, slots, 1, kStreams));
     }
   }

@@ -49,8 +49,15 @@ class TokenProducts {
     }
     if (!paired_keys_) return order_queries(s_);
     for (int64_t m = 0; m < s_.padded_rows; ++m) round_to_bf16(s_.q + m * s_.size, s_.size);
-    for_padded_groups([&](auto rows, int64_t m)
-                          HWY_ATTR { spread_pairs<rows()>(s_.q + m * s_.size, s_.size, s_.spread + m * 2 * s_.size); });
+    for_padded_groups([&](auto rows, int64_t m) HWY_ATTR {
+      const float* q = s_.q + m * s_.size;
+      float* to = s_.spread + m * 2 * s_.size;
+      if (rows == 8 && s_.size == kEightSize) {
+        spread_eight(q, s_.size, to);
+      } else {
+        spread_pairs<rows()>(q, s_.size, to);
+      }
+    });
   }
 
   void score(const BlockRows& keys) {
@@ -106,8 +113,14 @@ class TokenProducts {
   HWY_INLINE void score_paired(const BlockRows& keys) {
     const float factor = score_factor(s_.call.scale, s_.call.softcap);
     for_padded_groups([&](auto rows, int64_t m) HWY_ATTR {
+      const float* q = s_.spread + m * 2 * s_.size;
+      float* scores = s_.scores + m * kScoreStride;
+      if (rows == 8 && s_.size == kEightSize) {
+        const auto score = keys.far != 0 ? score_eight<true> : score_eight<false>;
+        return score(keys, q, factor, scores);
+      }
       const auto score = keys.far != 0 ? score_pairs<rows(), true> : score_pairs<rows(), false>;
-      score(keys, s_.spread + m * 2 * s_.size, s_.size, factor, s_.scores + m * kScoreStride);
+      score(keys, q, s_.size, factor, scores);
     });
   }
 

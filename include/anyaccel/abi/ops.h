@@ -131,8 +131,9 @@
  *  "quantized_attention" out float [T,Hq,D]; q float [T,Hq,D]; k_cache U8 [B,Hk,S,C];         aa_quantized_attention_params
  *                    v_cache U8 [B,Hk,S,C]; sequence I32 [T]; positions I32 [T];
  *                    slopes F32 [Hq] optional; sinks F32 [Hq] optional
- *                    Since 2.0. "attention" over the keys and values that the bytes of such caches decode to. Nothing
- *                    else is rounded, whatever T is.
+ *                    Since 2.0. "attention" over the keys and values that the bytes of such caches decode to. Where out
+ *                    is bf16, queries, softmax weights and what int8 decodes to may be rounded to bf16 before they are
+ *                    multiplied.
  *
  * Ops of training, since 2.0. No step of a model's generation uses them.
  *

@@ -35,6 +35,7 @@ CpuFeatures detect() noexcept {
   features.avx512 = false;  // these kernels were not compiled
 #endif
   if (features.avx512 && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
+    features.avx512_vbmi = (ecx >> 1) & 1u;
     features.avx512_vnni = (ecx >> 11) & 1u;
     const bool tiles = (edx >> 24) & 1u;
     features.amx_bf16 = tiles && ((edx >> 22) & 1u);

@@ -21,6 +21,7 @@ struct CpuFeatures {
   bool avx2 = false;         // all of Isa::Avx2
   bool avx512 = false;       // all of Isa::Avx512
   bool avx512_bf16 = false;  // dot products of bf16 pairs, conversion to bf16
+  bool avx512_vbmi = false;  // permutations of bytes
   bool avx512_vnni = false;  // dot products of int8
   bool amx_bf16 = false;     // matrix tiles of bf16
   bool amx_int8 = false;     // matrix tiles of int8

@@ -84,7 +84,7 @@ HWY_INLINE void store_sums_of_blocks(const FloatVec* v, float factor, float* to)
 //
 // Four keys are transposed within 128 bits, so that a lane has products of one slot only. That leaves fewer lanes to be
 // summed than a whole key in each vector, and takes half of the shuffles of a complete transposition.
-template <int kRows, int kFours, bool kFar>
+template <int kRows, int kFours, int kLevels>
 HWY_INLINE void score_fours(const char* const (&at)[kStreams], const BlockRows& keys, int64_t j, const float* q,
                             int64_t size, float factor, float* scores) {
   static_assert(kStreams == 4);
@@ -96,7 +96,7 @@ HWY_INLINE void score_fours(const char* const (&at)[kStreams], const BlockRows& 
       AA_UNROLL for (int s = 0; s < 4; ++s) {
         const char* from = at[s] + g * keys.stride + line;
         pairs[g][s] = _mm512_loadu_ps(from);
-        keys.prefetch<kFar>(j, from);
+        keys.prefetch<kLevels>(j, from);
       }
       transpose_fours(pairs[g]);
     }
@@ -119,7 +119,7 @@ HWY_INLINE void score_fours(const char* const (&at)[kStreams], const BlockRows& 
 //
 // Keys are read nearly in the order of their addresses: with 16 slots at a time in place of 8, four queries of 128
 // elements read 0.85 of what a Zen 5 can read instead of 0.91.
-template <int kRows, bool kFar>
+template <int kRows, int kLevels>
 HWY_NOINLINE void score_pairs(const BlockRows& keys, const float* q, int64_t size, float factor, float* scores) {
   constexpr int kFours = kRows < 4 ? 4 : 2;
   constexpr int64_t kAtOnce = kStreams * kFours;
@@ -127,12 +127,12 @@ HWY_NOINLINE void score_pairs(const BlockRows& keys, const float* q, int64_t siz
   AA_UNROLL for (int s = 0; s < kStreams; ++s) at[s] = keys.first + s * keys.stream_stride;
   int64_t j = 0;
   for (; j + kAtOnce <= keys.slots; j += kAtOnce) {
-    score_fours<kRows, kFours, kFar>(at, keys, j, q, size, factor, scores + j);
+    score_fours<kRows, kFours, kLevels>(at, keys, j, q, size, factor, scores + j);
     AA_UNROLL for (int s = 0; s < kStreams; ++s) at[s] += kFours * keys.stride;
   }
   for (; j < keys.slots; j += kStreams) {
     for (int s = 0; s < kStreams; ++s) at[s] = keys.row(std::min(j + s, keys.slots - 1));
-    score_fours<kRows, 1, kFar>(at, keys, j, q, size, factor, scores + j);
+    score_fours<kRows, 1, kLevels>(at, keys, j, q, size, factor, scores + j);
   }
 }
 
@@ -149,7 +149,7 @@ HWY_INLINE void spread_eight(const float* q, int64_t size, float* to) {
 }
 
 // The scores of four slots, one of each stream.
-template <bool kFar>
+template <int kLevels>
 HWY_INLINE void score_four_slots(const char* const (&at)[kStreams], const BlockRows& keys, int64_t j,
                                  const __m512i (&q)[kEightSize / 4], FloatVec factor, float* scores) {
   static_assert(kStreams == 4);
@@ -157,7 +157,7 @@ HWY_INLINE void score_four_slots(const char* const (&at)[kStreams], const BlockR
   AA_UNROLL for (int s = 0; s < 4; ++s) sums[0][s] = sums[1][s] = hn::Zero(kFloats);
   AA_UNROLL for (int i = 0; i < kEightSize / 4; ++i) {
     AA_UNROLL for (int s = 0; s < 4; ++s) {
-      if (i % 8 == 0) keys.prefetch<kFar>(j, at[s] + 8 * i);
+      if (i % 8 == 0) keys.prefetch<kLevels>(j, at[s] + 8 * i);
       int64_t two_pairs;
       std::memcpy(&two_pairs, at[s] + 8 * i, sizeof two_pairs);
       sums[i % 2][s] = dot_pairs(_mm512_set1_epi64(two_pairs), q[i], sums[i % 2][s]);
@@ -185,7 +185,7 @@ HWY_INLINE void score_four_slots(const char* const (&at)[kStreams], const BlockR
 //
 // Queries stay in registers, a lane has products of one row only, and keys are broadcast two pairs at a time, so that nothing is
 // transposed and keys are read in the order of their addresses.
-template <bool kFar>
+template <int kLevels>
 HWY_NOINLINE void score_eight(const BlockRows& keys, const float* queries, float factor, float* scores) {
   __m512i q[kEightSize / 4];
   AA_UNROLL for (int i = 0; i < kEightSize / 4; ++i) q[i] = _mm512_loadu_si512(queries + i * kLanes);
@@ -194,12 +194,12 @@ HWY_NOINLINE void score_eight(const BlockRows& keys, const float* queries, float
   AA_UNROLL for (int s = 0; s < kStreams; ++s) at[s] = keys.first + s * keys.stream_stride;
   int64_t j = 0;
   for (; j + kStreams <= keys.slots; j += kStreams) {
-    score_four_slots<kFar>(at, keys, j, q, all_factor, scores + j);
+    score_four_slots<kLevels>(at, keys, j, q, all_factor, scores + j);
     AA_UNROLL for (int s = 0; s < kStreams; ++s) at[s] += keys.stride;
   }
   if (j == keys.slots) return;
   for (int s = 0; s < kStreams; ++s) at[s] = keys.row(std::min(j + s, keys.slots - 1));
-  score_four_slots<kFar>(at, keys, j, q, all_factor, scores + j);
+  score_four_slots<kLevels>(at, keys, j, q, all_factor, scores + j);
 }
 
 // As weigh() of attention_softmax-inl.h for `rows` rows, kScoreStride floats apart, but the weights are rounded to bf16 and
@@ -239,7 +239,7 @@ HWY_INLINE void weigh_pairs(int64_t rows, float* scores, int64_t slots, float so
 // sums[m] = sums[m] * correction[m] + sum over slots of weights[m][j] * value j, for kLines * kPair elements from d on.
 // Unpacking leaves the sums of each kPair elements in another order: those of elements 8 i to 8 i + 3 first
 // (SumOrder::InFours).
-template <int kRows, int kLines, bool kFar>
+template <int kRows, int kLines, int kLevels>
 HWY_INLINE void sum_pair_columns(const BlockRows& values, int64_t d, const float* weights, const float* correction,
                                  float* sums, int64_t size) {
   FloatVec sum[kRows][2 * kLines];
@@ -263,7 +263,7 @@ HWY_INLINE void sum_pair_columns(const BlockRows& values, int64_t d, const float
     AA_UNROLL for (int p = 0; p < kLines; ++p) {
       const char* at = row + 2 * (d + p * kPair);
       lines[p] = _mm512_loadu_si512(at);
-      values.prefetch<kFar>(j, at);
+      values.prefetch<kLevels>(j, at);
     }
   };
   __m512i first[kLines], second[kLines];
@@ -287,26 +287,26 @@ HWY_INLINE void sum_pair_columns(const BlockRows& values, int64_t d, const float
   }
 }
 
+constexpr float kNoCorrection[kMostRows] = {1, 1, 1, 1, 1, 1, 1, 1};
+
 // As sum_pair_columns() for whole rows of values.
 //
 // A few slots at a time go through all of their columns, so that values are read nearly in the order of their addresses and
 // come from the first-level cache after the first pass. With a whole block for each pass, eight rows of 64 elements read 0.75
 // to 0.8 of what a Zen 5 can read in place of 0.95.
-template <int kRows, bool kFar>
+template <int kRows, int kLevels>
 HWY_NOINLINE void sum_pairs(const BlockRows& values, const float* weights, const float* correction, float* sums,
                             int64_t size) {
   constexpr int kLines = kMostRows / kRows < 4 ? kMostRows / kRows : 4;
   constexpr int64_t kTogether = kLines == 1 ? 32 : kSlots;
-  float ones[kRows];
-  AA_UNROLL for (float& one : ones) one = 1;
   for (int64_t j = 0; j < values.slots; j += kTogether) {
     const BlockRows part = values.part(j, kTogether);
-    const float* factor = j == 0 ? correction : ones;
+    const float* factor = j == 0 ? correction : kNoCorrection;
     int64_t d = 0;
     for (; d + kLines * kPair <= size; d += kLines * kPair) {
-      sum_pair_columns<kRows, kLines, kFar>(part, d, weights + j / 2, factor, sums, size);
+      sum_pair_columns<kRows, kLines, kLevels>(part, d, weights + j / 2, factor, sums, size);
     }
-    for (; d < size; d += kPair) sum_pair_columns<kRows, 1, kFar>(part, d, weights + j / 2, factor, sums, size);
+    for (; d < size; d += kPair) sum_pair_columns<kRows, 1, kLevels>(part, d, weights + j / 2, factor, sums, size);
   }
 }
 

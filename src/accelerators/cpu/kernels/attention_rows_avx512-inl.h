@@ -74,15 +74,17 @@ struct BlockRows {
   }
   HWY_INLINE int64_t near_of(int64_t j) const { return j < turn ? near : near_after_turn; }
 
-  // Prefetches what is read later in the place of `at`, an address in the row of slot j. kFar of the second is far != 0.
+  // The levels of caches that rows are prefetched into.
+  HWY_INLINE int levels() const { return far != 0 ? 2 : 1; }
+  // Prefetches what is read later in the place of `at`, an address in the row of slot j.
   HWY_INLINE void prefetch(int64_t j, const char* at) const {
-    if (far != 0) return prefetch<true>(j, at);
-    prefetch<false>(j, at);
+    if (levels() == 2) return prefetch<2>(j, at);
+    prefetch<1>(j, at);
   }
-  template <bool kFar>
+  template <int kLevels>
   HWY_INLINE void prefetch(int64_t j, const char* at) const {
-    __builtin_prefetch(at + near_of(j), 0, 3);
-    if (kFar) __builtin_prefetch(at + far, 0, 2);
+    if (kLevels > 0) __builtin_prefetch(at + near_of(j), 0, 3);
+    if (kLevels > 1) __builtin_prefetch(at + far, 0, 2);
   }
 };
 

@@ -1,13 +1,15 @@
 // The products of attention of one token with AVX-512: those of attention_wide-inl.h in fp32, or with AVX512_BF16 those
 // of attention_pairs-inl.h over keys and values in bf16. Keys are multiplied so if all queries are bf16 numbers, which
 // is exact. Where the result is bf16 too, queries and weights are rounded, as the op allows, and both products are
-// taken in bf16. The matrix unit computes these (attention_unit-inl.h) if there is one and fits_unit() holds: few
-// heads, many slots, dense rows. Defines TokenProducts, see attention_token.cpp. Empty for other instruction sets.
+// taken in bf16, over caches in int8 and fp8 too if decoding these pays off (attention_decoded-inl.h). The matrix unit
+// computes these (attention_unit-inl.h) if there is one and fits_unit() holds: few heads, many slots, dense rows of
+// bf16. Defines TokenProducts, see attention_token.cpp. Empty for other instruction sets.
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <type_traits>
 
+#include "accelerators/cpu/kernels/attention_decoded-inl.h"
 #include "accelerators/cpu/kernels/attention_pairs-inl.h"
 #include "accelerators/cpu/kernels/attention_rows-inl.h"
 #include "accelerators/cpu/kernels/attention_softmax-inl.h"
@@ -43,9 +45,12 @@ class TokenProducts {
   explicit TokenProducts(TokenState& state) : s_(state) {}
 
   void prepare() {
+    const bool rounds = s_.call.out->dtype == AA_DTYPE_BF16;
     if (s_.call.k->dtype == AA_DTYPE_BF16 && cpu_features().avx512_bf16) {
-      paired_values_ = s_.call.v->dtype == AA_DTYPE_BF16 && s_.call.out->dtype == AA_DTYPE_BF16;
+      paired_values_ = s_.call.v->dtype == AA_DTYPE_BF16 && rounds;
       paired_keys_ = paired_values_ || queries_are_bf16();
+    } else if (rounds && decodes_cache()) {
+      paired_values_ = paired_keys_ = decodes_ = true;
     }
     if (!paired_keys_) return order_queries(s_);
     for (int64_t m = 0; m < s_.padded_rows; ++m) round_to_bf16(s_.q + m * s_.size, s_.size);
@@ -61,7 +66,9 @@ class TokenProducts {
   }
 
   void score(const BlockRows& keys) {
-    if (paired_keys_) return score_paired(keys);
+    if (paired_keys_) {
+      return for_paired_parts(keys, [&](const BlockRows& part, int64_t j) HWY_ATTR { score_paired(part, j); });
+    }
     score_groups(s_, [&](auto type, auto rows, int64_t m, float factor) HWY_ATTR {
       score_rows<WideKeys<decltype(type)>, rows()>(keys, s_.q + m * s_.size, s_.size, factor,
                                                    s_.scores + m * kScoreStride);
@@ -81,7 +88,9 @@ class TokenProducts {
   }
 
   void sum(const BlockRows& values) {
-    if (paired_values_) return sum_paired(values);
+    if (paired_values_) {
+      return for_paired_parts(values, [&](const BlockRows& part, int64_t j) HWY_ATTR { sum_paired(part, j); });
+    }
     sum_groups(s_, values);
   }
 
@@ -91,6 +100,13 @@ class TokenProducts {
   }
 
  private:
+  // Returns whether a cache in int8 or fp8 is decoded to bf16. That takes as long for one query head as for eight: on a Zen 5
+  // fp8 gained a tenth with four heads and 1.5 times with eight, and int8 lost a sixth with four and gained a third with eight.
+  bool decodes_cache() const {
+    const auto dtype = static_cast<DType>(s_.call.k->dtype);
+    if (dtype_size(dtype) != 1 || !cpu_features().fast_bf16_dot || !cpu_features().avx512_vbmi) return false;
+    return s_.rows > (dtype == DType::F8E4M3 ? 2 : 4);
+  }
   bool queries_are_bf16() const {
     auto low = hn::Zero(kUints);
     for (int64_t i = 0; i < s_.rows * s_.size; i += kLanes) {
@@ -110,29 +126,48 @@ class TokenProducts {
     }
   }
 
-  HWY_INLINE void score_paired(const BlockRows& keys) {
+  // Calls function(part, j) for keys or values in bf16, whose first slot is number j of the block.
+  template <class Function>
+  HWY_INLINE void for_paired_parts(const BlockRows& rows, Function function) {
+    if (!decodes_) return function(rows, 0);
+    if (s_.call.k->dtype == AA_DTYPE_F8_E4M3) return for_decoded_parts(E4m3Type(), rows, s_.size, s_.decoded, function);
+    for_decoded_parts(BlockType(), rows, s_.size, s_.decoded, function);
+  }
+
+  // Calls function(std::integral_constant) with the levels of caches that rows in bf16 are prefetched into.
+  template <class Function>
+  HWY_INLINE void with_levels(const BlockRows& rows, Function function) {
+    if (decodes_) return function(std::integral_constant<int, 0>());
+    if (rows.levels() == 1) return function(std::integral_constant<int, 1>());
+    function(std::integral_constant<int, 2>());
+  }
+
+  HWY_INLINE void score_paired(const BlockRows& keys, int64_t j) {
     const float factor = score_factor(s_.call.scale, s_.call.softcap);
-    for_padded_groups([&](auto rows, int64_t m) HWY_ATTR {
-      const float* q = s_.spread + m * 2 * s_.size;
-      float* scores = s_.scores + m * kScoreStride;
-      if (rows == 8 && s_.size == kEightSize) {
-        const auto score = keys.far != 0 ? score_eight<true> : score_eight<false>;
-        return score(keys, q, factor, scores);
-      }
-      const auto score = keys.far != 0 ? score_pairs<rows(), true> : score_pairs<rows(), false>;
-      score(keys, q, s_.size, factor, scores);
+    with_levels(keys, [&](auto levels) HWY_ATTR {
+      for_padded_groups([&](auto rows, int64_t m) HWY_ATTR {
+        const float* q = s_.spread + m * 2 * s_.size;
+        float* scores = s_.scores + m * kScoreStride + j;
+        if (rows == 8 && s_.size == kEightSize) return score_eight<levels()>(keys, q, factor, scores);
+        score_pairs<rows(), levels()>(keys, q, s_.size, factor, scores);
+      });
     });
   }
 
-  HWY_INLINE void sum_paired(const BlockRows& values) {
-    for_padded_groups([&](auto rows, int64_t m) HWY_ATTR {
-      const auto sum = values.far != 0 ? sum_pairs<rows(), true> : sum_pairs<rows(), false>;
-      sum(values, s_.scores + m * kScoreStride, s_.correction + m, s_.sums + m * s_.size, s_.size);
+  // The sums are corrected before the first part of a block.
+  HWY_INLINE void sum_paired(const BlockRows& values, int64_t j) {
+    with_levels(values, [&](auto levels) HWY_ATTR {
+      for_padded_groups([&](auto rows, int64_t m) HWY_ATTR {
+        const float* correction = j == 0 ? s_.correction + m : kNoCorrection;
+        sum_pairs<rows(), levels()>(values, s_.scores + m * kScoreStride + j / 2, correction, s_.sums + m * s_.size,
+                                    s_.size);
+      });
     });
   }
 
   TokenState& s_;
   bool paired_keys_ = false, paired_values_ = false;
+  bool decodes_ = false;  // keys and values, to bf16
 };
 
 // Returns whether run_on_unit() takes a tile in place of the pairs. It needs kMostUnitSlots slots at least.

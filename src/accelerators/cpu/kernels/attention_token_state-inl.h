@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "accelerators/cpu/kernels/attention_decoded-inl.h"
 #include "accelerators/cpu/kernels/attention_rows-inl.h"
 #include "accelerators/cpu/kernels/attention_softmax-inl.h"
 #include "accelerators/cpu/kernels/attention_tile.h"
@@ -69,6 +70,7 @@ struct TokenState {
   float* scores;        // [rows][kSlots], and the weights that they become; paired: bf16, at the beginning of each row
   float* unit_sums;     // see UnitMemory
   float* unit_weights;  // the same
+  float* decoded;       // with AVX-512: rows of keys or values in bf16, see for_decoded_parts()
   float* total;         // [rows][kLanes]: partial sums of the weights
   float* maximum;       // [rows]
   float* correction;    // [rows]
@@ -79,8 +81,10 @@ struct TokenState {
         rows(call.group),
         padded_rows((rows + kMostRows - 1) / kMostRows * kMostRows),
         size(call.head_size) {
+    const int64_t decoded_floats = decoded_slots(size) * size / 2;
     float* p = scratch<float>(
-        Scratch::Tile, static_cast<size_t>(padded_rows * (5 * size + 2 * kScoreStride + kLanes + 2)) + 2 * kBehindRows);
+        Scratch::Tile, static_cast<size_t>(padded_rows * (5 * size + 2 * kScoreStride + kLanes + 2) + decoded_floats) +
+                           2 * kBehindRows);
     const auto take = [&](int64_t floats) {
       float* part = p;
       p += floats;
@@ -92,6 +96,7 @@ struct TokenState {
     scores = take(padded_rows * kScoreStride);
     unit_sums = take(padded_rows * size);
     unit_weights = take(padded_rows * kScoreStride);
+    decoded = take(decoded_floats);
     total = take(padded_rows * kLanes);
     maximum = take(padded_rows + kBehindRows);
     correction = take(padded_rows + kBehindRows);

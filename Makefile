@@ -3,7 +3,7 @@
 
 MODEL  ?= models/stories
 PROMPT ?= Once upon a time
-JOBS   ?= $(shell nproc)
+JOBS   ?= $(shell tools/build_jobs)
 # The number of tests that run at once: twice the number of jobs, because many tests wait for timeouts and for other
 # processes instead of computing.
 TEST_JOBS ?= $(shell expr 2 '*' $(JOBS))

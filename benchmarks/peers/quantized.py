@@ -30,6 +30,9 @@ OURS = {"decode": "quantized.decode.tokens", "batch": "quantized.decode_8.tokens
 def quantize(source, target, file_type, threads):
     import llama_cpp
 
+    # It says several lines of each tensor. llama.cpp keeps the pointer, so that the callback must stay.
+    quantize.silent = llama_cpp.llama_log_callback(lambda level, text, data: None)
+    llama_cpp.llama_log_set(quantize.silent, None)
     parameters = llama_cpp.llama_model_quantize_default_params()
     parameters.ftype, parameters.nthread = file_type, threads
     if llama_cpp.llama_model_quantize(source.encode(), target.encode(), parameters):

@@ -15,9 +15,13 @@ unshare -m true 2>/dev/null || skip "mount namespaces are not allowed here, whic
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-sh "$source/tools/debian_packages" "$folder/packages" >"$folder/log" 2>&1 || fail "tools/debian_packages: $(cat "$folder/log")"
+(umask 077; sh "$source/tools/debian_packages" "$folder/packages") >"$folder/log" 2>&1 || fail "tools/debian_packages: $(cat "$folder/log")"
 [ "$(ls "$folder"/packages/*.deb | wc -l)" = 3 ] || fail "not three packages: $(ls "$folder/packages")"
 package() { echo "$folder/packages/$1"_[0-9]*.deb; }
+for file in "$folder"/packages/*.deb; do
+  unreadable=$(dpkg-deb --contents "$file" | grep -vE '^(-r..r..r..|drwxr-xr-x|l)' | head -3)
+  [ -z "$unreadable" ] || fail "not everybody may read what is in $file: $unreadable"
+done
 
 # The installed packages among those that the named ones need, these included.
 closure() {

@@ -10,6 +10,9 @@ trap 'rm -rf "$folder"' EXIT
 
 tar -C "$folder" -xJf "$build"/tested_package/anyaccel-*.tar.xz || fail "the tarball cannot be unpacked"
 cd "$folder"/anyaccel-* || fail "the tarball holds no folder of its name"
+# It was made with a umask of 077.
+unreadable=$(tar -tvJf "$build"/tested_package/anyaccel-*.tar.xz | grep -vE '^(-r..r..r..|drwxr-xr-x|l)' | head -3)
+[ -z "$unreadable" ] || fail "not everybody may read what is in the tarball: $unreadable"
 
 gloo=lib/anyaccel/libanyaccel_gloo.so  # opened by name, with what it needs beside it
 [ ! -e "$build/$gloo" ] || [ -e $gloo ] || fail "$gloo is missing"

@@ -292,7 +292,9 @@ void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>
   summarize(rate, rates, false);
   results.push_back(flops);
   results.push_back(rate);
-  if (model->quantized_formats().empty()) compare_with_onednn(options, prefill, results);
+  // The pieces of a longer prompt have the same products, and each run of it takes long.
+  if (model->quantized_formats().empty() && options.prompt_tokens <= shape.chunk)
+    compare_with_onednn(options, prefill, results);
 }
 
 // Loads the model in separate processes, so that their peak memory contains nothing else.

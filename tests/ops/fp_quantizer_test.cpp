@@ -536,6 +536,13 @@ TEST(FPQuantizer, RefusesWhatIsWrong) {
       },
       "out is uint8 [6, 36]");
   expect_refused([&] { ops->quantize_into(x, x); }, "out must be uint8");
+  expect_refused(
+      [&] {
+        const Tensor bytes = there(Tensor::zeros({216}, DType::U8));
+        const std::array<int64_t, 1> dense{1};
+        ops->dequantize_into(Tensor(bytes.storage(), DType::F16, {96}, dense), bytes.slice(0, 0, 108).view({3, 36}));
+      },
+      "fp_dequantize: the tensor float16 [96], which is written, shares memory with the tensor uint8 [3, 36]");
   expect_refused([&] { ops->dequantize(stored.slice(1, 0, 4)); }, "codes must be [groups");
   expect_refused([&] { ops->dequantize(stored.view({216})); }, "codes must be [groups");
   expect_refused([&] { ops->dequantize(stored, FpFormat::E4M7); }, "codes must be [groups");

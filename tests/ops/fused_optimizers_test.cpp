@@ -145,6 +145,20 @@ TEST(FusedAdam, BadInputIsNamed) {
   auto elsewhere = lists.tensors;
   elsewhere[0][4] = Tensor::zeros({5000}, DType::F32, far_accelerator().device());
   EXPECT_ERROR(update(elsewhere), "parameter 4: grad lies on");
+  for (const size_t list : {1, 3}) {
+    auto twice = lists.tensors;
+    for (auto& tensors : twice) tensors.push_back(tensors[2].clone());
+    twice[list].back() = twice[list][2];
+    EXPECT_ERROR(update(twice), list == 1 ? "parameter 6: param was given for an earlier parameter"
+                                          : "parameter 6: exp_avg_sq was given for an earlier parameter");
+    twice[list].back() = twice[list].back().clone();
+    twice[0].back() = twice[0][2];  // a gradient is only read
+    auto other = lists.tensors;
+    for (size_t i = 1; i < 4; ++i) {
+      for (size_t p = 0; p < 6; ++p) twice[i][p] = other[i][p].clone();
+    }
+    update(twice);
+  }
   lists.compare();
 
   const auto far = far_accelerator().create_op_builder("FusedAdamBuilder")->load_as<FusedAdam>();

@@ -197,6 +197,10 @@ TEST(InferenceCutlassTest, Refusals) {
   mixed(out, x, w, floats({7}), {}, 8, same, "scales must be [8]");
   mixed(out, x, w, floats({8}, DType::F32), {}, 8, same, "scales must be float16");
   mixed(out, x, w, scales, floats({9}), 8, same, "bias must be [8]");
+  const Tensor shared = floats({4, 14});
+  mixed(shared.slice(1, 5, 13), shared.slice(1, 0, 6), w, scales, {}, 8, same,
+        "shares memory with the tensor float16 [4, 6]");
+  library->mixed_gemm(shared.slice(1, 6, 14), shared.slice(1, 0, 6), w, scales, {}, 8, same);
   const Tensor experts = floats({3, 6, 8}), limits = bytes({3}, DType::I64);
   const auto moe = [&](const Tensor& weight, const Tensor& bias, const Tensor& before, const char* words) {
     expect_refused([&] { library->moe_gemm(out, x, weight, bias, before, same); }, words);

@@ -370,6 +370,26 @@ TEST(InferenceCore, NormsAndProducts) {
   }
 }
 
+TEST(InferenceCore, ResultsHaveMemoryOfTheirOwn) {
+  const auto core = load<InferenceCore>("InferenceCoreBuilder");
+  const Tensor x = floats(noise(4 * 12, 1), {4, 12}), r = floats(noise(4 * 12, 2), {4, 12});
+  const Tensor gamma = floats(noise(12, 3), {12}), sum = x.clone();
+  EXPECT_EQ(message_of([&] { core->rms_pre_norm(sum, sum, x, r, gamma, 1e-5f); }),
+            "rms_pre_norm: res_out is written and shares memory with norm_out, expected memory of its own");
+  EXPECT_EQ(message_of([&] { core->pre_layer_norm(sum, x, x, r, sum.select(0, 1), gamma, 1e-5f); }),
+            "pre_layer_norm: res_out is written and shares memory with gamma, expected memory of its own");
+  EXPECT_NE(message_of([&] {
+              core->blas_linear(x, x, floats(noise(144, 4), {12, 12}));
+            }).find("shares memory with"),
+            std::string::npos);
+  // The sum over the input and the norm over the residual, as a model that reuses its buffers calls it.
+  const Tensor expected_sum = x.clone(), expected = x.clone();
+  core->rms_pre_norm(expected, expected_sum, x, r, gamma, 1e-5f);
+  core->rms_pre_norm(r, x, x, r, gamma, 1e-5f);
+  EXPECT_EQ(x.to_vector<float>(), expected_sum.to_vector<float>());
+  EXPECT_EQ(r.to_vector<float>(), expected.to_vector<float>());
+}
+
 TEST(InferenceCore, Fp6Weights) {
   const auto core = load<InferenceCore>("InferenceCoreBuilder");
   // All 64 codes: 0, subnormals and the largest among them.

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -162,6 +163,33 @@ Call described_call(const OpSchema& schema) {
   return call;
 }
 
+// The same with parameters that the op accepts.
+Call accepted_call(size_t i) {
+  const OpSchema& schema = op_schemas()[i];
+  Call good = described_call(schema);
+  // 0 is no penalty and no probability, and random bits are integers.
+  if (schema.name == "repetition_penalty") good.with(aa_repetition_params{0, 1.1f});
+  if (schema.name == "random") good.with(aa_random_params{0, AA_RANDOM_UNIFORM, 1, 0, 0, 1});
+  // No format has the number 0.
+  if (schema.name == "quantized_embedding_shard") {
+    good.with(aa_quantized_shard_params{0, AA_BLOCK_Q4_0, 4});
+  } else if (is_for_quantized_weights(static_cast<Op>(i))) {
+    good.with(aa_quantized_params{0, AA_BLOCK_Q4_0, AA_QUANTIZED_EXACT});
+  }
+  if (std::string_view(schema.name).starts_with("norm_quantized")) {
+    good.with(aa_norm_quantized_params{0, 0, AA_BLOCK_Q4_0, AA_QUANTIZED_EXACT, 0, 0});
+  }
+  if (schema.name == "norm_linear") good.with(aa_norm_linear_params{0, 0, AA_DTYPE_F32});
+  if (schema.name == "norm_gated_linear") good.with(aa_norm_activation_params{0, 0, 0, AA_DTYPE_F32});
+  if (schema.name == "norm_qkv_rope") good.with(aa_norm_rope_params{0, 0, 0, AA_DTYPE_F16});
+  if (schema.name == "quantized_cache_write") good.with(aa_cache_params{0, AA_BLOCK_Q8_0});
+  if (schema.name == "quantized_attention") {
+    good.with(aa_quantized_attention_params{0, 0.3f, 0, 0, AA_BLOCK_Q8_0});
+  }
+  if (schema.name == "sample") good.with(aa_sample_params{0, 1, 0, 1, 0});
+  return good;
+}
+
 TEST(OpSchema, EveryOpIsFoundAndChecksItsTensors) {
   ASSERT_EQ(op_schemas().size(), op_count);
   for (size_t i = 0; i < op_count; ++i) {
@@ -169,27 +197,7 @@ TEST(OpSchema, EveryOpIsFoundAndChecksItsTensors) {
     EXPECT_EQ(schema.name, op_names[i]);
     EXPECT_EQ(find_op_schema(op_names[i]), &schema);
     ASSERT_LE(schema.tensors.size(), size_t{AA_OP_MAX_TENSORS});
-    Call good = described_call(schema);
-    // 0 is no penalty and no probability, and random bits are integers.
-    if (schema.name == "repetition_penalty") good.with(aa_repetition_params{0, 1.1f});
-    if (schema.name == "random") good.with(aa_random_params{0, AA_RANDOM_UNIFORM, 1, 0, 0, 1});
-    // No format has the number 0.
-    if (schema.name == "quantized_embedding_shard") {
-      good.with(aa_quantized_shard_params{0, AA_BLOCK_Q4_0, 4});
-    } else if (is_for_quantized_weights(static_cast<Op>(i))) {
-      good.with(aa_quantized_params{0, AA_BLOCK_Q4_0, AA_QUANTIZED_EXACT});
-    }
-    if (std::string_view(schema.name).starts_with("norm_quantized")) {
-      good.with(aa_norm_quantized_params{0, 0, AA_BLOCK_Q4_0, AA_QUANTIZED_EXACT, 0, 0});
-    }
-    if (schema.name == "norm_linear") good.with(aa_norm_linear_params{0, 0, AA_DTYPE_F32});
-    if (schema.name == "norm_gated_linear") good.with(aa_norm_activation_params{0, 0, 0, AA_DTYPE_F32});
-    if (schema.name == "norm_qkv_rope") good.with(aa_norm_rope_params{0, 0, 0, AA_DTYPE_F16});
-    if (schema.name == "quantized_cache_write") good.with(aa_cache_params{0, AA_BLOCK_Q8_0});
-    if (schema.name == "quantized_attention") {
-      good.with(aa_quantized_attention_params{0, 0.3f, 0, 0, AA_BLOCK_Q8_0});
-    }
-    if (schema.name == "sample") good.with(aa_sample_params{0, 1, 0, 1, 0});
+    const Call good = accepted_call(i);
     EXPECT_EQ(good.error(), "") << schema.name;
     for (size_t t = 0; t < schema.tensors.size(); ++t) {
       Call bad = good;
@@ -364,6 +372,80 @@ TEST(OpSchema, OutputsMustNotOverlapThemselves) {
   c.tensors[0].strides[0] = 0;
   EXPECT_EQ(c.error(),
             "add: tensor \"out\" is written, but its stride in the first dimension is 0; expected a positive one");
+}
+
+// An op may be told to write over an input only where its definition says so, and then only over all of it exactly.
+TEST(OpSchema, OutputsHaveMemoryOfTheirOwn) {
+  for (size_t op = 0; op < op_count; ++op) {
+    const OpSchema& schema = op_schemas()[op];
+    Call good = accepted_call(op);
+    const auto place = [](size_t t) { return reinterpret_cast<char*>((t + 1) << 20); };
+    for (size_t t = 0; t < good.tensors.size(); ++t) good.tensors[t].data = place(t);
+    EXPECT_EQ(good.error(), "") << schema.name;
+    for (size_t i = 0; i < good.tensors.size(); ++i) {
+      if (schema.tensors[i].role == Role::In) continue;
+      for (size_t j = 0; j < good.tensors.size(); ++j) {
+        if (i == j) continue;
+        SCOPED_TRACE(std::string(schema.name) + ", " + schema.tensors[i].name + " and " + schema.tensors[j].name);
+        Call call = good;
+        call.tensors[i].data = place(j);
+        const bool allowed = (schema.tensors[i].in_place >> j) & 1u;
+        if (schema.name == "norm_backward" && allowed) {
+          EXPECT_NE(call.error().find("only where \"dweight\" and \"dbias\" are absent"), std::string::npos);
+          call.tensors[1] = call.tensors[2] = absent();
+        }
+        EXPECT_EQ(call.error().find("shares memory with") == std::string::npos, allowed) << call.error();
+        EXPECT_EQ(call.error().empty(), allowed) << call.error();
+        call.tensors[i].data = place(j) + 1;
+        EXPECT_NE(call.error().find("shares memory with"), std::string::npos) << call.error();
+      }
+    }
+  }
+}
+
+TEST(OpSchema, ViewsOfOneTensorShareMemoryOnlyWhereTheirElementsDo) {
+  char* const memory = reinterpret_cast<char*>(uintptr_t{4096});
+  const auto view = [&](std::vector<int64_t> shape, std::vector<int64_t> strides, int64_t offset) {
+    aa_tensor t = f32(std::move(shape));
+    std::copy(strides.begin(), strides.end(), t.strides);
+    t.data = memory + 4 * offset;
+    return t;
+  };
+  // Queries and keys are columns of the result of one product.
+  Call c = good("rope");
+  c.tensors[0] = view({3, 4, 8}, {48, 8, 1}, 0);
+  c.tensors[1] = view({3, 2, 8}, {48, 8, 1}, 32);
+  EXPECT_EQ(c.error(), "");
+  c.tensors[1] = view({3, 2, 8}, {48, 8, 1}, 24);
+  EXPECT_EQ(
+      c.error(),
+      "rope: tensor \"q\" shares memory with \"k\", so that values of one would be lost; expected a tensor of its "
+      "own");
+  // A row that is added to all rows, itself included.
+  c = good("add");
+  c.tensors = {view({3, 4}, {4, 1}, 0), view({3, 4}, {4, 1}, 0), view({3, 4}, {0, 1}, 0)};
+  EXPECT_EQ(c.error(),
+            "add: tensor \"out\" shares memory with \"b\", so that values could be overwritten before they are read; "
+            "expected a tensor of its own, or exactly that one, with its address, strides and dtype");
+  c.tensors[2] = view({3, 4}, {0, 1}, 12);
+  EXPECT_EQ(c.error(), "");
+  // A transposed input.
+  c.tensors = {view({4, 4}, {4, 1}, 0), view({4, 4}, {1, 4}, 0), view({4, 4}, {4, 1}, 0)};
+  EXPECT_NE(c.error().find("\"out\" shares memory with \"a\""), std::string::npos) << c.error();
+  // Even and odd elements.
+  c.tensors = {view({4}, {2}, 0), view({4}, {2}, 1), view({4}, {2}, 1)};
+  EXPECT_EQ(c.error(), "");
+  // Windows that overlap.
+  c.tensors = {view({3, 4}, {2, 1}, 0), view({3, 4}, {2, 1}, 100), view({3, 4}, {2, 1}, 100)};
+  EXPECT_EQ(c.error(),
+            "add: tensor \"out\" is written, but some of its elements share memory; expected a tensor with memory for "
+            "each");
+  c.tensors[0] = view({2, 2}, {3, 2}, 0);
+  c.tensors[1] = c.tensors[2] = view({2, 2}, {3, 2}, 100);
+  EXPECT_EQ(c.error(), "") << "elements 0, 2, 3 and 5";
+  // What has no elements shares none.
+  c.tensors = {view({0, 4}, {4, 1}, 0), view({0, 4}, {4, 1}, 1), view({0, 4}, {4, 1}, 2)};
+  EXPECT_EQ(c.error(), "");
 }
 
 TEST(OpSchema, ParameterValues) {

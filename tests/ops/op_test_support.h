@@ -138,6 +138,14 @@ class TestTensor {
     return t;
   }
 
+  // Returns whether an op may write it: each element has memory of its own.
+  bool is_writable() const {
+    for (size_t d = 0; d < shape_.size(); ++d) {
+      if (shape_[d] > 1 && strides_[d] <= 0) return false;
+    }
+    return true;
+  }
+
   void* at(int64_t i) { return bytes_.data() + (origin_ + offset(i)) * item(); }
   const void* at(int64_t i) const { return bytes_.data() + (origin_ + offset(i)) * item(); }
   double number(int64_t i) const {
@@ -269,10 +277,11 @@ inline void run_call(const std::string& op, const aa_op_call& call, bool fast) {
 }
 
 // Runs the entry `op` of the table, which may have no schema, on the case's own tensors; first checks the call against the
-// schema of c.op if that is the same.
-inline void run_as(const std::string& op, OpCase& c, bool fast) {
+// schema of c.op if that is the same. Tensor number `written` is tensor number `over` if they differ.
+inline void run_as(const std::string& op, OpCase& c, bool fast, size_t written = 0, size_t over = 0) {
   std::vector<aa_tensor> views;
   for (TestTensor& t : c.tensors) views.push_back(t.view());
+  views[written] = views[over];
   aa_op_call call{};
   call.struct_size = sizeof(call);
   call.tensors = views.data();
@@ -315,7 +324,35 @@ inline void expect_close(const TestTensor& found, const TestTensor& expected, co
   }
 }
 
-// Runs fast and reference on copies of the case, on every instruction set, and compares every tensor that is written.
+// Runs the fast version of the case with each tensor that is written in the place of each tensor that it may be.
+inline void compare_in_place(const OpCase& original, const OpCase& expected, const Tolerance& tolerance) {
+  const ops::OpSchema& schema = *ops::find_op_schema(original.op);
+  for (size_t written = 0; written < original.tensors.size(); ++written) {
+    for (size_t over = 0; over < original.tensors.size(); ++over) {
+      const TestTensor &out = original.tensors[written], &in = original.tensors[over];
+      if (!((schema.tensors[written].in_place >> over) & 1u) || !out.present() || !in.present()) continue;
+      if (out.dtype() != in.dtype() || !in.is_writable()) continue;
+      if (original.op == "norm_backward" && (original.tensors[1].present() || original.tensors[2].present())) continue;
+      const std::string name = std::string(schema.tensors[written].name) + " over " + schema.tensors[over].name;
+      OpCase found = original;
+      run_as(found.op, found, true, written, over);
+      for (size_t i = 0; i < found.tensors.size(); ++i) {
+        if (!found.tensors[i].present() || i == written) continue;
+        const size_t result = i == over ? written : i;
+        EXPECT_TRUE(found.tensors[i].untouched()) << "something was written outside of a tensor, " << name;
+        if (schema.tensors[result].role == ops::Role::In) {
+          EXPECT_TRUE(found.tensors[i].same_bytes(original.tensors[i])) << "an input was changed, " << name;
+        } else {
+          expect_close(found.tensors[i], expected.tensors[result], tolerance,
+                       schema.tensors[result].name + (", " + name));
+        }
+      }
+    }
+  }
+}
+
+// Runs fast and reference on copies of the case, on every instruction set, and compares every tensor that is written; the
+// same again in place, where the op allows that.
 inline void compare(const OpCase& original, const Tolerance& tolerance) {
   SCOPED_TRACE(original.text());
   OpCase expected = original;
@@ -334,6 +371,7 @@ inline void compare(const OpCase& original, const Tolerance& tolerance) {
         expect_close(found.tensors[i], expected.tensors[i], tolerance, name);
       }
     }
+    compare_in_place(original, expected, tolerance);
   });
 }
 

@@ -353,6 +353,15 @@ TEST(RaggedOpsTest, RefusesTensorsThatDoNotFit) {
                               zeros({2, 4}, DType::I32), zeros({2, 3}), {2, 0});
       },
       "from 1 to 3 experts");
+  expect_refused(
+      [&] {
+        copy(cache, q, cache.view({72, 4}).slice(0, 5, 17), b.batch);
+      },
+      "shares memory with the tensor");
+  expect_refused([&] { library->gather_for_logits(q.slice(0, 1, 4), q, b.batch, b.seqs()); }, "shares memory with");
+  const Tensor rows = zeros({12, 16});  // queries, keys and values as one product gives them
+  library->linear_kv_copy(cache, rows.slice(1, 0, 8), rows.slice(1, 8, 12), rows.slice(1, 12, 16), b.batch, b.seqs(),
+                          b.owners(), b.table());
 }
 
 TEST(RaggedOpsTest, BuffersOfTheHost) {

@@ -33,7 +33,7 @@ struct Sample {
     tensors[0].data = reinterpret_cast<void*>(uintptr_t{4096});
     call = {sizeof(call), 7, tensors, 2, sizeof(params), &params, nullptr, nullptr};
   }
-  ResolvedCalls::Class call_class() const { return {call, device}; }
+  ResolvedCalls::Class call_class() const { return {call, device, /*written=*/1}; }
 };
 
 TEST(ResolvedCalls, AnythingThatAnAnswerMayDependOnMakesAnotherClass) {
@@ -51,6 +51,7 @@ TEST(ResolvedCalls, AnythingThatAnAnswerMayDependOnMakesAnotherClass) {
       [](Sample& s) { s.tensors[1].strides[1] = -1; },
       [](Sample& s) { s.tensors[0].data = reinterpret_cast<void*>(uintptr_t{4096 + 128}); },
       [](Sample& s) { s.tensors[0].data = reinterpret_cast<void*>(uintptr_t{4096 + 2}); },
+      [](Sample& s) { s.tensors[1].data = s.tensors[0].data; },  // the output meets the input
   };
   ResolvedCalls calls;
   Sample first;

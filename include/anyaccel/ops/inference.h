@@ -3,6 +3,8 @@
 // Each method checks its tensors (InvalidArgument names op and tensor), then enqueues on the calling thread's current
 // stream of the tensors' device and returns without waiting for the device. Shapes and meaning are those of abi/ops.h.
 // All tensors of a call are on one device; an accelerator whose memory the host can access takes host tensors too.
+// A tensor that is written has memory of its own, or is exactly (address, strides, dtype) an input that abi/ops.h says it
+// may be; InvalidArgument names the tensors that share memory otherwise.
 // Every call is run by the accelerator's driver if it can, else by the portable kernels, else by the CPU with copies
 // there and back. Such a fallback blocks, is logged once per op and counted, and throws NotImplementedError if
 // ANYACCEL_FALLBACK=error is set. A default-constructed Tensor stands for an absent optional one.

@@ -147,6 +147,7 @@ void Inference::linear_multi(const Tensor& x, std::span<const LinearPart> parts)
     impl_->run(Op::LinearMulti, list);
     return;
   }
+  impl_->check_sequence(Op::LinearMulti, list);
   static const Tensor absent;
   for (size_t i = 0; i < parts.size(); ++i) {
     impl_->run(Op::Linear, std::array<const Tensor*, 5>{&parts[i].out, &x_in, &weights[i], &parts[i].bias, &absent});
@@ -168,6 +169,7 @@ void Inference::gated_linear(const Tensor& out, const Tensor& x, const Tensor& w
     impl_->run(Op::GatedLinear, list, &params, sizeof(params));
     return;
   }
+  impl_->check_sequence(Op::GatedLinear, list);
   Workspace::Scratch scratch(impl_->workspace, out, Workspace::bytes(out.shape(), out.dtype()));
   const Tensor up = scratch.tensor(out.shape(), out.dtype());
   linear(out, x, w_gate, bias_gate);

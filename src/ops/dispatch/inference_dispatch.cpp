@@ -93,7 +93,7 @@ OpHandle Inference::Impl::resolve(Op op, const Call& call) {
     schema.check(call.call);
     return accelerator.resolve_op(call.call, call.device);
   }
-  const ResolvedCalls::Class call_class(call.call, call.device);
+  const ResolvedCalls::Class call_class(call.call, call.device, schema.written);
   if (const std::optional<OpHandle> known = resolved_.find(call_class)) [[likely]]
     return *known;
   schema.check(call.call);
@@ -113,6 +113,16 @@ bool Inference::Impl::run_native(Op op, std::span<const Tensor* const> tensors, 
   if (!handle) return false;
   accelerator.enqueue_op(handle, call.call, call.device);
   return true;
+}
+
+void Inference::Impl::check_sequence(Op op, std::span<const Tensor* const> tensors) const {
+  std::array<aa_tensor, AA_OP_MAX_TENSORS> views;
+  for (size_t i = 0; i < tensors.size(); ++i) views[i] = tensors[i]->view_for_driver();
+  aa_op_call call{};
+  call.struct_size = sizeof(call);
+  call.tensors = views.data();
+  call.tensor_count = static_cast<uint32_t>(tensors.size());
+  check_memory(op_schemas()[static_cast<size_t>(op)], call);
 }
 
 void Inference::Impl::run(Op op, std::span<const Tensor* const> tensors, const void* params, uint32_t params_size) {

@@ -9,12 +9,14 @@ namespace anyaccel::ops {
 
 void Inference::norm_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w, float eps,
                             const Tensor& bias, DType between) {
+  const std::array tensors{&out, &x, &norm, &w, &bias};
   if (impl_->may_fuse(Op::NormLinear)) {
     auto params = make_params<aa_norm_linear_params>();
     params.eps = eps;
     params.normed = static_cast<int32_t>(between);
-    if (impl_->run_native(Op::NormLinear, std::array{&out, &x, &norm, &w, &bias}, &params, sizeof(params))) return;
+    if (impl_->run_native(Op::NormLinear, tensors, &params, sizeof(params))) return;
   }
+  impl_->check_sequence(Op::NormLinear, tensors);
   Workspace::Scratch scratch(impl_->workspace, x, Workspace::bytes(x.shape(), between));
   const Tensor normed = scratch.tensor(x.shape(), between);
   rms_norm(normed, x, norm, eps);
@@ -24,14 +26,15 @@ void Inference::norm_linear(const Tensor& out, const Tensor& x, const Tensor& no
 void Inference::norm_gated_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w_gate,
                                   const Tensor& w_up, ops::Activation kind, float eps, const Tensor& bias_gate,
                                   const Tensor& bias_up, DType between) {
+  const std::array tensors{&out, &x, &norm, &w_gate, &w_up, &bias_gate, &bias_up};
   if (impl_->may_fuse(Op::NormGatedLinear)) {
     auto params = make_params<aa_norm_activation_params>();
     params.eps = eps;
     params.normed = static_cast<int32_t>(between);
     params.kind = static_cast<int32_t>(kind);
-    const std::array tensors{&out, &x, &norm, &w_gate, &w_up, &bias_gate, &bias_up};
     if (impl_->run_native(Op::NormGatedLinear, tensors, &params, sizeof(params))) return;
   }
+  impl_->check_sequence(Op::NormGatedLinear, tensors);
   Workspace::Scratch scratch(impl_->workspace, x, Workspace::bytes(x.shape(), between));
   const Tensor normed = scratch.tensor(x.shape(), between);
   rms_norm(normed, x, norm, eps);
@@ -40,29 +43,30 @@ void Inference::norm_gated_linear(const Tensor& out, const Tensor& x, const Tens
 
 void Inference::norm_qkv_rope(const Tensor& q, const CacheSlots& cache, const Tensor& x, const Tensor& norm,
                               const QkvWeights& weights, const Rotation& rotation, float eps, DType between) {
+  const std::array tensors{&q,
+                           &cache.keys,
+                           &cache.values,
+                           &x,
+                           &norm,
+                           &weights.w_q,
+                           &weights.bias_q,
+                           &weights.w_k,
+                           &weights.bias_k,
+                           &weights.w_v,
+                           &weights.bias_v,
+                           &rotation.cos,
+                           &rotation.sin,
+                           &cache.sequence,
+                           &cache.positions};
   const bool norms_heads = weights.q_norm || weights.k_norm;
   if (!norms_heads && impl_->may_fuse(Op::NormQkvRope)) {
     auto params = make_params<aa_norm_rope_params>();
     params.eps = eps;
     params.normed = static_cast<int32_t>(between);
     params.interleaved = rotation.interleaved ? 1 : 0;
-    const std::array tensors{&q,
-                             &cache.keys,
-                             &cache.values,
-                             &x,
-                             &norm,
-                             &weights.w_q,
-                             &weights.bias_q,
-                             &weights.w_k,
-                             &weights.bias_k,
-                             &weights.w_v,
-                             &weights.bias_v,
-                             &rotation.cos,
-                             &rotation.sin,
-                             &cache.sequence,
-                             &cache.positions};
     if (impl_->run_native(Op::NormQkvRope, tensors, &params, sizeof(params))) return;
   }
+  impl_->check_sequence(Op::NormQkvRope, tensors);
   if (q.ndim() != 3 || cache.keys.ndim() != 4) {
     throw InvalidArgument("norm_qkv_rope: tensor \"q\" has shape " + q.shape().to_string() +
                           " and tensor \"k_cache\" has shape " + cache.keys.shape().to_string() +
@@ -97,15 +101,16 @@ void Inference::norm_quantized_gated_linear(const Tensor& out, const Tensor& x, 
                                             const Tensor& w_gate, const Tensor& w_up, aa_block_format format,
                                             bool rounded, ops::Activation kind, float eps, const Tensor& bias_gate,
                                             const Tensor& bias_up) {
+  const std::array tensors{&out, &x, &norm, &w_gate, &w_up, &bias_gate, &bias_up};
   if (impl_->may_fuse(Op::NormQuantizedGatedLinear)) {
     auto params = make_params<aa_norm_quantized_params>();
     params.eps = eps;
     params.format = format;
     params.rounding = rounded ? AA_QUANTIZED_ROUNDED : AA_QUANTIZED_EXACT;
     params.kind = static_cast<int32_t>(kind);
-    const std::array tensors{&out, &x, &norm, &w_gate, &w_up, &bias_gate, &bias_up};
     if (impl_->run_native(Op::NormQuantizedGatedLinear, tensors, &params, sizeof(params))) return;
   }
+  impl_->check_sequence(Op::NormQuantizedGatedLinear, tensors);
   Workspace::Scratch scratch(impl_->workspace, x,
                              Workspace::bytes(x.shape(), DType::F32) + 2 * Workspace::bytes(out.shape(), DType::F32));
   const Tensor normed = scratch.tensor(x.shape(), DType::F32);
@@ -120,29 +125,30 @@ void Inference::norm_quantized_gated_linear(const Tensor& out, const Tensor& x, 
 void Inference::norm_quantized_qkv_rope(const Tensor& q, const CacheSlots& cache, const Tensor& x, const Tensor& norm,
                                         const QkvWeights& weights, aa_block_format format, bool rounded,
                                         const Rotation& rotation, float eps) {
+  const std::array tensors{&q,
+                           &cache.keys,
+                           &cache.values,
+                           &x,
+                           &norm,
+                           &weights.w_q,
+                           &weights.bias_q,
+                           &weights.w_k,
+                           &weights.bias_k,
+                           &weights.w_v,
+                           &weights.bias_v,
+                           &rotation.cos,
+                           &rotation.sin,
+                           &cache.sequence,
+                           &cache.positions};
   if (impl_->may_fuse(Op::NormQuantizedQkvRope)) {
     auto params = make_params<aa_norm_quantized_params>();
     params.eps = eps;
     params.format = format;
     params.rounding = rounded ? AA_QUANTIZED_ROUNDED : AA_QUANTIZED_EXACT;
     params.interleaved = rotation.interleaved ? 1 : 0;
-    const std::array tensors{&q,
-                             &cache.keys,
-                             &cache.values,
-                             &x,
-                             &norm,
-                             &weights.w_q,
-                             &weights.bias_q,
-                             &weights.w_k,
-                             &weights.bias_k,
-                             &weights.w_v,
-                             &weights.bias_v,
-                             &rotation.cos,
-                             &rotation.sin,
-                             &cache.sequence,
-                             &cache.positions};
     if (impl_->run_native(Op::NormQuantizedQkvRope, tensors, &params, sizeof(params))) return;
   }
+  impl_->check_sequence(Op::NormQuantizedQkvRope, tensors);
   if (q.ndim() != 3 || cache.keys.ndim() != 4) {
     throw InvalidArgument("norm_quantized_qkv_rope: tensor \"q\" has shape " + q.shape().to_string() +
                           " and tensor \"k_cache\" has shape " + cache.keys.shape().to_string() +

@@ -31,6 +31,9 @@ struct Inference::Impl {
   // Does the same, but returns false without doing anything if the accelerator itself cannot run the call.
   bool run_native(Op op, std::span<const Tensor* const> tensors, const void* params, uint32_t params_size);
 
+  // Checks the memory of a call that is to run as a sequence of ops, each of which sees only some of its tensors.
+  void check_sequence(Op op, std::span<const Tensor* const> tensors) const;
+
   bool has(Op op) const noexcept { return number_of(op) >= 0; }
   // Returns the accelerator's number of the op or, within ByRow, of its form by rows; -1 if the accelerator lacks it.
   int32_t number_of(Op op) const noexcept {

@@ -2,6 +2,7 @@
 #include "ops/dispatch/op_checker.h"
 
 #include "base/block_format.h"
+#include "runtime/tensor/common_bytes.h"
 
 namespace anyaccel::ops {
 namespace {
@@ -22,6 +23,31 @@ std::string letter_name(char letter) {
 }
 
 }  // namespace
+
+void check_memory(const OpSchema& schema, const aa_op_call& call) {
+  const auto fail = [&](uint32_t i, const std::string& what) {
+    throw InvalidArgument(std::string(schema.name) + ": tensor \"" + schema.tensors[i].name + "\" " + what);
+  };
+  std::array<AddressRange, AA_OP_MAX_TENSORS> ranges;
+  for (uint32_t i = 0; i < call.tensor_count; ++i) ranges[i] = address_range(call.tensors[i]);
+  for (uint32_t i = 0; i < call.tensor_count; ++i) {
+    if (!((schema.written >> i) & 1u)) continue;
+    if (repeats_bytes(call.tensors[i])) {
+      fail(i, "is written, but some of its elements share memory; expected a tensor with memory for each");
+    }
+    for (uint32_t j = 0; j < call.tensor_count; ++j) {
+      if (j == i || (j < i && ((schema.written >> j) & 1u)) || !ranges[i].meets(ranges[j])) continue;
+      const bool may_be = (schema.tensors[i].in_place >> j) & 1u;
+      if (may_be && are_same_elements(call.tensors[i], call.tensors[j])) continue;
+      if (!have_common_bytes(call.tensors[i], call.tensors[j])) continue;
+      fail(i,
+           "shares memory with \"" + std::string(schema.tensors[j].name) + "\", so that values " +
+               (((schema.written >> j) & 1u) ? "of one would be lost" : "could be overwritten before they are read") +
+               "; expected a tensor of its own" +
+               (may_be ? ", or exactly that one, with its address, strides and dtype" : ""));
+    }
+  }
+}
 
 std::string shape_text(const aa_tensor& t) {
   std::string text = "[";
@@ -131,6 +157,13 @@ void Checker::heads() const {
     fail("tensor \"q\" has Hq = " + std::to_string(hq) + " heads, expected a multiple of Hk = " + std::to_string(hk) +
          ", the second dimension of \"k_cache\"");
   }
+}
+
+void Checker::norm_gradients() const {
+  if (!(present(1) || present(2)) || !have_common_bytes(tensor(0), tensor(3))) return;
+  fail(
+      "tensor \"dx\" is \"dy\", which is possible only where \"dweight\" and \"dbias\" are absent; expected a "
+      "tensor of its own");
 }
 
 void Checker::vocabulary() const {

@@ -122,6 +122,8 @@ class Checker {
   void rounding(int32_t rounding) const;
   // The rows of tensors `k_cache` and the one after it must be those of an aa_cache_format that decode to heads of size D.
   void cache_blocks(int32_t format, uint32_t k_cache) const;
+  // norm_backward may write its gradient over dy only where no other gradient is computed from dy.
+  void norm_gradients() const;
   // Tensor 1, or if it is absent the next one, must have a column to choose from.
   void vocabulary() const;
 

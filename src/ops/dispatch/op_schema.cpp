@@ -19,8 +19,14 @@ constexpr uint32_t kI32 = bit(AA_DTYPE_I32);
 constexpr uint32_t kI64 = bit(AA_DTYPE_I64);
 constexpr uint32_t kU8 = bit(AA_DTYPE_U8);
 
-constexpr TensorSchema out(const char* name, uint32_t dtypes, const char* shape) {
-  return {name, Role::Out, false, dtypes, shape};
+// The numbers of tensors that one may be.
+template <class... Numbers>
+constexpr uint32_t over(Numbers... numbers) {
+  return ((1u << numbers) | ...);
+}
+
+constexpr TensorSchema out(const char* name, uint32_t dtypes, const char* shape, uint32_t in_place = 0) {
+  return {name, Role::Out, false, dtypes, shape, in_place};
 }
 constexpr TensorSchema in(const char* name, uint32_t dtypes, const char* shape) {
   return {name, Role::In, false, dtypes, shape};
@@ -31,8 +37,8 @@ constexpr TensorSchema in_optional(const char* name, uint32_t dtypes, const char
 constexpr TensorSchema inout(const char* name, uint32_t dtypes, const char* shape) {
   return {name, Role::InOut, false, dtypes, shape};
 }
-constexpr TensorSchema inout_optional(const char* name, uint32_t dtypes, const char* shape) {
-  return {name, Role::InOut, true, dtypes, shape};
+constexpr TensorSchema inout_optional(const char* name, uint32_t dtypes, const char* shape, uint32_t in_place = 0) {
+  return {name, Role::InOut, true, dtypes, shape, in_place};
 }
 
 void no_rules() {}
@@ -85,6 +91,7 @@ void check_as(const aa_op_call& call) {
   } else {
     Row<op>::check_rules(checker, checker.params<Params>());
   }
+  check_memory(kSchemas[static_cast<size_t>(op)], call);
 }
 
 template <Op op>
@@ -93,9 +100,11 @@ constexpr OpSchema schema() {
   uint32_t params_size = 0;
   if constexpr (!std::is_void_v<Params>) params_size = sizeof(Params);
   const auto& tensors = Row<op>::kTensors;
+  uint32_t written = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) written |= (tensors[i].role == Role::In ? 0u : 1u) << i;
   // "linear_multi" takes 1 to 4 weights.
   const uint32_t min_tensors = op == Op::LinearMulti ? 4 : static_cast<uint32_t>(tensors.size());
-  return {op_name(op), tensors, min_tensors, params_size, &check_as<op>};
+  return {op_name(op), tensors, min_tensors, params_size, written, &check_as<op>};
 }
 
 #define ANYACCEL_OP_SCHEMA(op, ...) schema<Op::op>(),

@@ -23,6 +23,8 @@ struct TensorSchema {
   // tensors of the call. The letters are those of abi/ops.h except 'q' (Hq), 'k' (Hk), 'x' (Hq * D), 'y' (Hk * D) and
   // 'a'..'d' (N of linear_multi). A digit stands for itself.
   const char* shape;
+  // One bit for each tensor of the call that this one, which is written, may be: the same elements.
+  uint32_t in_place = 0;
 };
 
 struct OpSchema {
@@ -30,10 +32,15 @@ struct OpSchema {
   std::span<const TensorSchema> tensors;  // for "linear_multi": the longest form
   uint32_t min_tensors;                   // equal to tensors.size() except for "linear_multi"
   uint32_t params_size;                   // sizeof the params struct; 0 for none
-  // Checks dtypes, ranks, shapes, optional tensors and parameter values. Throws InvalidArgument that names the op, the
-  // tensor, what was found and what was expected. Does not read tensor data (pointers may be NULL).
+  uint32_t written;                       // one bit for each tensor that is not just an input
+  // Checks dtypes, ranks, shapes, optional tensors, parameter values, and that no tensor that is written shares memory
+  // with another one unless it may be that one. Throws InvalidArgument that names the op, the tensor, what was found and
+  // what was expected. Does not read tensor data (pointers may be NULL).
   void (*check)(const aa_op_call& call);
 };
+
+// The part of OpSchema::check about memory.
+void check_memory(const OpSchema& schema, const aa_op_call& call);
 
 std::span<const OpSchema> op_schemas();                 // in the order of abi/ops.h
 const OpSchema* find_op_schema(std::string_view name);  // null when unknown

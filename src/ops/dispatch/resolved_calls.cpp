@@ -5,6 +5,8 @@
 #include <bit>
 #include <cstring>
 
+#include "runtime/tensor/common_bytes.h"
+
 namespace anyaccel::ops {
 namespace {
 
@@ -28,12 +30,14 @@ bool ResolvedCalls::Class::add(uint64_t word) noexcept {
   return true;
 }
 
-ResolvedCalls::Class::Class(const aa_op_call& call, int device) noexcept {
+ResolvedCalls::Class::Class(const aa_op_call& call, int device, uint32_t written) noexcept {
   const auto low = [](int64_t number) { return static_cast<uint64_t>(static_cast<uint32_t>(number)); };
   bool fits = add(low(call.op) << 32 | low(device)) && add(low(call.tensor_count) << 32 | low(call.params_size));
+  std::array<AddressRange, AA_OP_MAX_TENSORS> ranges;
   for (uint32_t i = 0; i < call.tensor_count && fits; ++i) {
     const aa_tensor& t = call.tensors[i];
     if (t.dtype == AA_DTYPE_NONE) {
+      ranges[i] = {};
       fits = add(0);
       continue;
     }
@@ -41,9 +45,20 @@ ResolvedCalls::Class::Class(const aa_op_call& call, int device) noexcept {
     const uintptr_t address = reinterpret_cast<uintptr_t>(t.data) | largest_alignment;
     const uint64_t packed = call.packed && call.packed[i] ? 1u << 15 : 0;
     fits = add(low(t.dtype) << 32 | low(t.ndim) << 16 | packed | (address & (~address + 1)));
+    // address_range() of the usual tensor costs nothing beside the words.
+    int64_t reach = 0;
+    bool usual = t.data != nullptr;
     for (int32_t d = 0; d < t.ndim && fits; ++d) {
       const auto dimension = static_cast<size_t>(d);
       fits = add(static_cast<uint64_t>(t.shape[dimension])) && add(static_cast<uint64_t>(t.strides[dimension]));
+      reach += (t.shape[dimension] - 1) * t.strides[dimension];
+      usual &= (t.shape[dimension] > 0) & (t.strides[dimension] >= 0);
+    }
+    if (usual) [[likely]] {
+      const auto begin = reinterpret_cast<uintptr_t>(t.data);
+      ranges[i] = {begin, begin + static_cast<uintptr_t>(reach + 1) * dtype_size(static_cast<DType>(t.dtype))};
+    } else {
+      ranges[i] = address_range(t);
     }
   }
   for (uint32_t at = 0; at < call.params_size && fits; at += sizeof(uint64_t)) {
@@ -51,6 +66,16 @@ ResolvedCalls::Class::Class(const aa_op_call& call, int device) noexcept {
     std::memcpy(&word, static_cast<const char*>(call.params) + at,
                 std::min<size_t>(sizeof(word), call.params_size - at));
     fits = add(word);
+  }
+  for (; written && fits; written &= written - 1) {
+    const auto i = static_cast<uint32_t>(std::countr_zero(written));
+    if (i >= call.tensor_count) break;
+    for (uint32_t j = 0; j < call.tensor_count && fits; ++j) {
+      if (j == i || !ranges[i].meets(ranges[j])) continue;
+      const auto distance =
+          reinterpret_cast<uintptr_t>(call.tensors[j].data) - reinterpret_cast<uintptr_t>(call.tensors[i].data);
+      fits = add(i << 8 | j) && add(distance);
+    }
   }
   if (!fits) size_ = 0;
 }

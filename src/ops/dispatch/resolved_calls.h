@@ -1,7 +1,8 @@
 // Remembers the calls of ops that were checked and resolved before, with the implementation of each.
 //
 // A call's check (op_schema.h) and the accelerator's answer (Accelerator::resolve_op) depend on the call's class: the
-// op, the device, the parameters, and the dtype, shape, strides and alignment of each tensor. The answer for a class is
+// op, the device, the parameters, the dtype, shape, strides and alignment of each tensor, and where those that are
+// written meet others in memory. The answer for a class is
 // valid as long as the accelerator lives, so it is only ever forgotten to make room for another.
 //
 // Lookups take no lock and allocate nothing: each slot has a version, which is odd while the slot is written, and a
@@ -26,7 +27,8 @@ class ResolvedCalls {
   // A serialized class of calls. `call.op` is the accelerator's number of the op.
   class Class {
    public:
-    Class(const aa_op_call& call, int device) noexcept;
+    // `written`: a bit for each tensor that is written (OpSchema::written).
+    Class(const aa_op_call& call, int device, uint32_t written) noexcept;
 
    private:
     friend class ResolvedCalls;

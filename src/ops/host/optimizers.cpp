@@ -2,6 +2,7 @@
 #include "ops/host/optimizers.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <sstream>
 
@@ -80,6 +81,14 @@ class OptimizerChecker {
       }
     }
     check_dtypes(index, parameter);
+    for (size_t i = 0; count_ > 1 && i < roles.count; ++i) {
+      if (roles.uses[i] != HostUse::In && roles.tensors[i]->numel() > 0 && !note_written(roles.tensors[i]->data())) {
+        fail(
+            index, roles.names[i],
+            "was given for an earlier parameter of the list too; each is written by a thread of its own, so one tensor "
+            "must occur once");
+      }
+    }
   }
 
   // Returns whether the host can access every tensor that was checked.
@@ -91,6 +100,19 @@ class OptimizerChecker {
   }
 
  private:
+  // Returns false if a tensor that begins at this address was noted before. It is called for each tensor of each step, so
+  // the addresses are kept in a hash table that is a third full at most.
+  bool note_written(const void* address) {
+    if (written_.empty()) written_.resize(std::bit_ceil(count_ * 3 * 3));
+    const auto number = reinterpret_cast<uintptr_t>(address);
+    size_t i = number * 0x9e3779b97f4a7c15ull >> 20;
+    for (;; ++i) {
+      uintptr_t& slot = written_[i & (written_.size() - 1)];
+      if (slot == number) return false;
+      if (slot == 0) return slot = number, true;
+    }
+  }
+
   [[noreturn]] void fail(size_t index, const char* tensor, const std::string& what) const {
     const std::string place = count_ == 1 ? "" : "parameter " + std::to_string(index) + ": ";
     throw InvalidArgument(std::string(spec_.op) + ": " + place + tensor + " " + what);
@@ -158,6 +180,7 @@ class OptimizerChecker {
   Accelerator& accelerator_;
   const OptimizerSpec& spec_;
   size_t count_;
+  std::vector<uintptr_t> written_;
   Device good_place_;
   bool has_good_place_ = false;
   bool several_places_ = false;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "anyaccel/error.h"
+#include "runtime/tensor/common_bytes.h"
 
 namespace anyaccel::ops {
 
@@ -76,10 +77,26 @@ std::optional<int> common_device(const Accelerator& accelerator, std::initialize
   return index;
 }
 
+// Refuses a call in which a tensor that is written shares memory with another one.
+void check_own_memory(const char* op, std::initializer_list<HostTensor> tensors) {
+  for (const HostTensor* a = tensors.begin(); a != tensors.end(); ++a) {
+    for (const HostTensor* b = a + 1; b != tensors.end(); ++b) {
+      if (!*a->tensor || !*b->tensor || (a->use == HostUse::In && b->use == HostUse::In)) continue;
+      if (a->tensor->device() != b->tensor->device()) continue;
+      if (!have_common_bytes(a->tensor->view_for_driver(), b->tensor->view_for_driver())) continue;
+      const bool first = a->use != HostUse::In;
+      refuse_call(op, "the tensor " + tensor_text(*(first ? a : b)->tensor) +
+                          ", which is written, shares memory with the tensor " + tensor_text(*(first ? b : a)->tensor) +
+                          " of the same call; expected memory of its own");
+    }
+  }
+}
+
 }  // namespace
 
 void run_dense(Accelerator& accelerator, bool kernels, const char* op, std::initializer_list<HostTensor> tensors,
                const std::function<void(std::span<Tensor>, std::optional<int> device)>& body) {
+  check_own_memory(op, tensors);
   std::vector<Tensor> dense;
   std::vector<HostTensor> list;
   dense.reserve(tensors.size());

@@ -39,7 +39,8 @@ struct DrawState {
 };
 DrawState draw_words(Generator* generator, int64_t numel);
 
-// Calls `body` with dense tensors, whatever the strides of the given ones.
+// Calls `body` with dense tensors, whatever the strides of the given ones. Throws InvalidArgument if one that is written
+// shares memory with another one.
 //   - If `kernels`, and all tensors lie on one device of the accelerator, `body` gets them there, and its number;
 //     work that it enqueues on the current stream is in order.
 //   - Else it works like run_on_host().

@@ -130,10 +130,10 @@ struct RaggedOps::Impl {
       refuse_call(op, "rotary_dim must be even and from 0 to " + std::to_string(size) + ", and is " +
                           std::to_string(rotary_dim));
     }
-    const HostUse in = HostUse::In, both = HostUse::InOut;
+    const HostUse in = HostUse::In;
     run(op,
-        {{&kv_cache, both},
-         {&q, both},
+        {{&kv_cache, HostUse::InOut},
+         {&q, rotary_dim == 0 ? in : HostUse::InOut},
          {&k, in},
          {&v, in},
          {&inv_freq, in},

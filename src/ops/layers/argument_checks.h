@@ -7,6 +7,7 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/tensor.h"
+#include "runtime/tensor/common_bytes.h"
 
 namespace anyaccel::ops {
 
@@ -60,6 +61,11 @@ class ArgumentChecks {
   }
   void optional(const char* name, const Tensor& t, DType expected, const Shape& shape) {
     if (t) tensor(name, t, expected, shape);
+  }
+  // Checks that a tensor that is written shares no memory with another one, which may be absent.
+  void apart(const char* written, const Tensor& a, const char* other, const Tensor& b) {
+    if (!b || a.device() != b.device() || !have_common_bytes(a.view_for_driver(), b.view_for_driver())) return;
+    fail(std::string(written) + " is written and shares memory with " + other + ", expected memory of its own");
   }
   void rank(const char* name, const Tensor& t, int dimensions, const char* shape) {
     present(name, t);

@@ -110,6 +110,9 @@ void InferenceCore::pre_layer_norm(const Tensor& res_out, const Tensor& norm_out
   check.tensor("residual", residual, in.dtype(), in.shape());
   check.tensor("res_out", res_out, in.dtype(), in.shape());
   check.tensor("norm_out", norm_out, in.dtype(), in.shape());
+  check.apart("res_out", res_out, "norm_out", norm_out);
+  check.apart("res_out", res_out, "gamma", gamma);
+  check.apart("res_out", res_out, "beta", beta);
   ops_.add(res_out, in, residual);
   ops_.layer_norm(norm_out, res_out, gamma, beta, eps);
 }
@@ -137,6 +140,8 @@ void InferenceCore::rms_pre_norm(const Tensor& norm_out, const Tensor& res_out, 
   check.tensor("residual", residual, in.dtype(), in.shape());
   check.tensor("norm_out", norm_out, in.dtype(), in.shape());
   check.tensor("res_out", res_out, in.dtype(), in.shape());
+  check.apart("res_out", res_out, "norm_out", norm_out);
+  check.apart("res_out", res_out, "gamma", gamma);
   ops_.add(res_out, in, residual);
   ops_.rms_norm(norm_out, res_out, gamma, eps);
 }

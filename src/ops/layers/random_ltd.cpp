@@ -30,10 +30,12 @@ Shape shape_of(bool batch_first, int64_t batch, int64_t tokens, int64_t size) {
 void scatter(Training& ops, const Tensor& all, const Tensor& layer, const Tensor& idx) {
   if (layer.numel() == 0) return;
   const Tensor first = Tensor::zeros({idx.size(1)}, DType::I32, all.device());
+  // The op writes two caches, and there is only one.
+  const Tensor unused = Tensor::empty({1, 1, all.size(1), all.size(2)}, all.dtype(), all.device());
   for (int64_t n = 0; n < idx.size(0); ++n) {
     const Tensor to = all.select(0, n).unsqueeze(0).unsqueeze(0);
     const Tensor from = layer.select(0, n).unsqueeze(1);
-    ops.cache_write(to, to, from, from, first, idx.select(0, n));
+    ops.cache_write(to, unused, from, from, first, idx.select(0, n));
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
+#include "runtime/tensor/common_bytes.h"
 #include "runtime/tensor/host_copy.h"
 #include "runtime/tensor/tensor_layout.h"
 
@@ -14,15 +15,6 @@ namespace {
 
 void require(const Tensor& t, const char* what) {
   if (!t) throw InvalidArgument(std::string(what) + ": the tensor is empty");
-}
-
-// Whether the views of equal shape and dtype have the same elements of memory in the same order.
-bool same_elements(const Tensor& a, const Tensor& b) {
-  if (a.data() != b.data() || a.device() != b.device()) return false;
-  for (int d = 0; d < a.ndim(); ++d) {
-    if (a.size(d) > 1 && a.stride(d) != b.stride(d)) return false;
-  }
-  return true;
 }
 
 bool same_layout(const Tensor& a, const Tensor& b) {
@@ -43,65 +35,6 @@ void wait_quietly(const Device& device) noexcept {
     return;
   }
 }
-
-// Whether some element of two views of one device lies in the memory of both. Each byte of a view is at its base plus a
-// multiple of each stride, so a common byte is a solution of sum(coefficient * x) = distance with bounded x >= 0. Strides
-// nest in practice, so that only a few x are possible for each; after many steps it counts as none.
-class CommonBytes {
- public:
-  CommonBytes(const Tensor& a, const Tensor& b)
-      : distance_(reinterpret_cast<intptr_t>(b.data()) - reinterpret_cast<intptr_t>(a.data())) {
-    add(a, 1);
-    add(b, -1);
-    std::sort(terms_.begin(), terms_.begin() + count_,
-              [](const Term& x, const Term& y) { return x.coefficient > y.coefficient; });
-    reach_[count_] = 0;
-    for (size_t i = count_; i-- > 0;) reach_[i] = reach_[i + 1] + terms_[i].coefficient * terms_[i].most;
-  }
-
-  bool any() { return solve(0, distance_); }
-
- private:
-  struct Term {
-    int64_t coefficient;
-    int64_t most;
-  };
-
-  void add(const Tensor& t, int64_t sign) {
-    const auto size = static_cast<int64_t>(dtype_size(t.dtype()));
-    add(sign, size - 1);
-    for (int d = 0; d < t.ndim(); ++d) add(sign * t.stride(d) * size, t.size(d) - 1);
-  }
-  // Adds coefficient * x for x from 0 to `most`; a negative coefficient counts x from the other end.
-  void add(int64_t coefficient, int64_t most) {
-    if (coefficient == 0 || most == 0) return;
-    if (coefficient < 0) {
-      coefficient = -coefficient;
-      distance_ += coefficient * most;
-    }
-    for (size_t i = 0; i < count_; ++i) {
-      if (terms_[i].coefficient != coefficient) continue;
-      terms_[i].most += most;
-      return;
-    }
-    terms_[count_++] = {coefficient, most};
-  }
-  bool solve(size_t term, int64_t left) {
-    if (left < 0 || left > reach_[term] || ++steps_ > 10000) return false;
-    if (term == count_) return left == 0;
-    const auto [coefficient, most] = terms_[term];
-    for (int64_t x = std::min(most, left / coefficient); x >= 0 && left - x * coefficient <= reach_[term + 1]; --x) {
-      if (solve(term + 1, left - x * coefficient)) return true;
-    }
-    return false;
-  }
-
-  int64_t distance_;
-  size_t count_ = 0;
-  std::array<Term, 2 * AA_MAX_DIMS + 2> terms_;
-  std::array<int64_t, 2 * AA_MAX_DIMS + 3> reach_;
-  int steps_ = 0;
-};
 
 // Runs the op "copy" on the tensors' device; false if the device cannot.
 bool copy_by_op(const Tensor& out, const Tensor& in) {
@@ -268,11 +201,14 @@ void Tensor::copy_from(const Tensor& source) const {
   if (source.is_packed()) return copy_from(source.unpacked());
   const Device to = device();
   const Device from = source.device();
-  if (dtype_ == source.dtype_ && same_elements(*this, source)) return;
-  if (to == from && CommonBytes(*this, source).any()) {
-    throw InvalidArgument("copy_from: the destination " + shape_.to_string() +
-                          " shares memory with the source, so that "
-                          "elements could be overwritten before they are read; copy from source.clone()");
+  if (to == from) {
+    const aa_tensor out = view_for_driver(), in = source.view_for_driver();
+    if (are_same_elements(out, in)) return;
+    if (have_common_bytes(out, in)) {
+      throw InvalidArgument("copy_from: the destination " + shape_.to_string() +
+                            " shares memory with the source, so that "
+                            "elements could be overwritten before they are read; copy from source.clone()");
+    }
   }
   if (to.is_host() && from.is_host()) {
     copy_on_host(*this, source);

@@ -283,7 +283,20 @@ TEST_F(DriverServices, UnknownAndMalformedSettingsAreErrors) {
   EXPECT_EQ(refusal("mode=a=b,,"), "");
   EXPECT_EQ(seen.driver["mode"], "a=b");
   EXPECT_THROW(set_driver_options("services.test", "nonsense"), InvalidArgument);
+  EXPECT_THROW(set_driver_options("nope", "nonsense"), InvalidArgument);
   EXPECT_EQ(options_variable("xpu.external"), "ANYACCEL_XPU_EXTERNAL_OPTIONS");
+}
+
+TEST(DriverOptionsOfTheProgram, AnUnknownAcceleratorIsNamedInAWarning) {
+  const auto warning = [](const char* accelerator, const char* options) {
+    ::testing::internal::CaptureStderr();
+    set_driver_options(accelerator, options);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(warning("coda", "sync=1").find("no accelerator is called \"coda\"; there are "), std::string::npos);
+  EXPECT_NE(warning("coda", "sync=1").find("; did you mean 'cuda'?"), std::string::npos);
+  EXPECT_EQ(warning("coda", ""), "");
+  EXPECT_EQ(warning("mlu", "depth=5"), "");
 }
 
 TEST_F(DriverServices, TheCacheFolderIsTheDriversOwn) {

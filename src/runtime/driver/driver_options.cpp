@@ -10,6 +10,9 @@
 
 #include "anyaccel/detection.h"
 #include "anyaccel/error.h"
+#include "anyaccel/log.h"
+#include "base/text/nearest_name.h"
+#include "runtime/builtins.h"
 
 namespace anyaccel {
 namespace {
@@ -61,6 +64,19 @@ ProgramOptions& program_options() {
   return options;
 }
 
+// A program may load a plugin by its path after it has set its options, so a name that is not known yet is no error.
+void warn_of_unknown(std::string_view accelerator) {
+  const auto is_named = [accelerator](const BuiltinDriver& driver) { return accelerator == driver.name; };
+  if (std::ranges::any_of(builtin_drivers(), is_named)) return;  // no plugin need be opened
+  const std::vector<std::string> known = known_accelerators();
+  if (std::ranges::find(known, accelerator) != known.end()) return;
+  std::string list;
+  for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
+  log_warning("set_driver_options: no accelerator is called \"" + std::string(accelerator) + "\"; there are " + list +
+              did_you_mean(accelerator, known) +
+              ". The options have an effect only if a plugin of that name is loaded later");
+}
+
 }  // namespace
 
 std::string options_variable(std::string_view driver_name) {
@@ -72,7 +88,7 @@ std::string options_variable(std::string_view driver_name) {
 }
 
 void set_driver_options(std::string_view accelerator, std::string_view options) {
-  parse(options, "set_driver_options");
+  if (!parse(options, "set_driver_options").empty()) warn_of_unknown(accelerator);
   ProgramOptions& all = program_options();
   const std::lock_guard lock(all.mutex);
   std::string& text = all.texts[std::string(accelerator)];

@@ -14,12 +14,14 @@ Shape::Shape(std::span<const int64_t> dims) {
   std::copy(dims.begin(), dims.end(), dims_.begin());
   ndim_ = static_cast<int>(dims.size());
   // An element has at most eight bytes, so sizes in bytes fit too. A dimension of size 0 does not hide an overflow of
-  // the others.
+  // the others, which are in the strides; NumPy and PyTorch refuse such shapes too.
   int64_t product = 1;
   for (const int64_t d : dims) {
     if (d < 0) throw InvalidArgument("the shape " + to_string() + " has a negative size");
     if (__builtin_mul_overflow(product, std::max<int64_t>(d, 1), &product) || product > INT64_MAX / 8) {
-      throw InvalidArgument("the shape " + to_string() + " has more elements than fit in memory");
+      throw InvalidArgument(
+          "the shape " + to_string() + " has more elements than fit in memory" +
+          (std::find(dims.begin(), dims.end(), 0) != dims.end() ? ", or would have without its sizes of 0" : ""));
     }
   }
 }

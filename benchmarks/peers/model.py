@@ -501,7 +501,7 @@ def main():
                     measured = long_prompts if work == "prefill" and length > PROMPT else own
                     if figure not in measured:
                         measured |= ours(work, length)
-                    if figure not in measured:  # what is in the way, the benchmark has said
+                    if measured.setdefault(figure) is None:  # what is in the way, the benchmark has said
                         continue
                     # Once in a round for a long prompt, which the first of the peers asks for.
                     if measured is own or name == next(iter(servers)):
@@ -532,7 +532,7 @@ def main():
     print(f"{result['model']}, batch 1, {options.threads} threads, {options.rounds} rounds; keys and values of 16 bits\n")
     print(f"{'tokens/s':>15} {'program':>24} {'median':>9} {'ours / it':>10}")
     for figure, by in figures.items():
-        if not by["anyaccel"]:  # only llama.cpp would have been measured, and is missing
+        if not by["anyaccel"]:  # not measured: see `missing`, or what the benchmark has said
             continue
         result[figure] = {name: {"median": statistics.median(values), "least": min(values), "most": max(values)}
                           for name, values in by.items()}  # fmt: skip

@@ -160,7 +160,11 @@ void Checker::heads() const {
 }
 
 void Checker::norm_gradients() const {
-  if (!(present(1) || present(2)) || !have_common_bytes(tensor(0), tensor(3))) return;
+  // Any other overlap is refused by check_memory().
+  if (!(present(1) || present(2)) || !are_same_elements(tensor(0), tensor(3)) ||
+      !have_common_bytes(tensor(0), tensor(3))) {
+    return;
+  }
   fail(
       "tensor \"dx\" is \"dy\", which is possible only where \"dweight\" and \"dbias\" are absent; expected a "
       "tensor of its own");

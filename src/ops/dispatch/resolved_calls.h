@@ -2,8 +2,8 @@
 //
 // A call's check (op_schema.h) and the accelerator's answer (Accelerator::resolve_op) depend on the call's class: the
 // op, the device, the parameters, the dtype, shape, strides and alignment of each tensor, and where those that are
-// written meet others in memory. The answer for a class is
-// valid as long as the accelerator lives, so it is only ever forgotten to make room for another.
+// written meet others in memory. The answer for a class is valid as long as the accelerator lives, so it is only ever
+// forgotten to make room for another.
 //
 // Lookups take no lock and allocate nothing: each slot has a version, which is odd while the slot is written, and a
 // reader that sees it change treats the slot as empty. A class that was evicted is checked and resolved again.

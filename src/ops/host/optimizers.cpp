@@ -82,7 +82,7 @@ class OptimizerChecker {
     }
     check_dtypes(index, parameter);
     for (size_t i = 0; count_ > 1 && i < roles.count; ++i) {
-      if (roles.uses[i] != HostUse::In && roles.tensors[i]->numel() > 0 && !note_written(roles.tensors[i]->data())) {
+      if (roles.uses[i] != HostUse::In && roles.tensors[i]->numel() > 0 && !note_written(*roles.tensors[i])) {
         fail(
             index, roles.names[i],
             "was given for an earlier parameter of the list too; each is written by a thread of its own, so one tensor "
@@ -100,16 +100,16 @@ class OptimizerChecker {
   }
 
  private:
-  // Returns false if a tensor that begins at this address was noted before. It is called for each tensor of each step, so
-  // the addresses are kept in a hash table that is a third full at most.
-  bool note_written(const void* address) {
-    if (written_.empty()) written_.resize(std::bit_ceil(count_ * 3 * 3));
-    const auto number = reinterpret_cast<uintptr_t>(address);
-    size_t i = number * 0x9e3779b97f4a7c15ull >> 20;
+  // Returns false if a tensor of this place that begins at the same address was noted before. It is called for each tensor of
+  // each step, so the tensors are kept in a hash table that is half full at most.
+  bool note_written(const Tensor& tensor) {
+    if (written_.empty()) written_.resize(std::bit_ceil(count_ * 4 * 2));
+    const Written own{tensor.data(), tensor.device()};
+    size_t i = reinterpret_cast<uintptr_t>(own.address) * 0x9e3779b97f4a7c15ull >> 20;
     for (;; ++i) {
-      uintptr_t& slot = written_[i & (written_.size() - 1)];
-      if (slot == number) return false;
-      if (slot == 0) return slot = number, true;
+      Written& slot = written_[i & (written_.size() - 1)];
+      if (slot.address == own.address && slot.place == own.place) return false;
+      if (!slot.address) return slot = own, true;
     }
   }
 
@@ -180,7 +180,11 @@ class OptimizerChecker {
   Accelerator& accelerator_;
   const OptimizerSpec& spec_;
   size_t count_;
-  std::vector<uintptr_t> written_;
+  struct Written {
+    const void* address = nullptr;
+    Device place;
+  };
+  std::vector<Written> written_;
   Device good_place_;
   bool has_good_place_ = false;
   bool several_places_ = false;

@@ -72,8 +72,8 @@ void warn_of_unknown(std::string_view accelerator) {
   if (std::ranges::find(known, accelerator) != known.end()) return;
   std::string list;
   for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
-  log_warning("set_driver_options: no accelerator is called \"" + std::string(accelerator) + "\"; there are " + list +
-              did_you_mean(accelerator, known) +
+  log_warning("set_driver_options: no accelerator is called \"" + std::string(accelerator) +
+              "\"; known accelerators: " + list + did_you_mean(accelerator, known) +
               ". The options have an effect only if a plugin of that name is loaded later");
 }
 
@@ -88,11 +88,14 @@ std::string options_variable(std::string_view driver_name) {
 }
 
 void set_driver_options(std::string_view accelerator, std::string_view options) {
-  if (!parse(options, "set_driver_options").empty()) warn_of_unknown(accelerator);
-  ProgramOptions& all = program_options();
-  const std::lock_guard lock(all.mutex);
-  std::string& text = all.texts[std::string(accelerator)];
-  text += (text.empty() ? "" : ",") + std::string(options);
+  const bool is_empty = parse(options, "set_driver_options").empty();
+  {
+    ProgramOptions& all = program_options();
+    const std::lock_guard lock(all.mutex);
+    std::string& text = all.texts[std::string(accelerator)];
+    text += (text.empty() ? "" : ",") + std::string(options);
+  }
+  if (!is_empty) warn_of_unknown(accelerator);
 }
 
 DriverOptions::DriverOptions(const aa_driver& driver) {

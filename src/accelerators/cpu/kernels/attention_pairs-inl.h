@@ -202,39 +202,52 @@ HWY_NOINLINE void score_eight(const BlockRows& keys, const float* queries, float
   score_four_slots<kLevels>(at, keys, j, q, all_factor, scores + j);
 }
 
-// As weigh() of attention_softmax-inl.h for `rows` rows, kScoreStride floats apart, but the weights are rounded to bf16 and
-// take the first half of their row's memory. The totals are those of the rounded weights: a value that all slots have in
-// common is then the exact result, and rounding errors of weights count only as far as values differ. slope_of(m) returns the
-// RowSlope of row m.
-//
-// The maxima of all rows come first, so that the powers follow each other without waiting for the maximum of their row.
-template <class SlopeOf>
-HWY_INLINE void weigh_pairs(int64_t rows, float* scores, int64_t slots, float softcap, float* maximum, float* total,
-                            float* correction, SlopeOf slope_of) {
-  const int64_t pairs = (slots + kPair - 1) / kPair;
-  // A soft cap would make the padding finite, so it is masked then.
-  const int64_t end = softcap > 0 ? slots : pairs * kPair;
-  for (int64_t m = 0; m < rows; ++m) {
-    float* own = scores + m * kScoreStride;
-    for (int64_t j = slots; j < pairs * kPair; ++j) own[j] = kMinusInfinity;
-    correction[m] = raise_maximum(own, 2 * pairs, 0, end, softcap, slope_of(m), maximum[m]).correction;
-  }
-  const __m512i ones = _mm512_set1_epi16(0x3f80);
-  for (int64_t m = 0; m < rows; ++m) {
-    float* own = scores + m * kScoreStride;
-    const auto top = hn::Set(kFloats, maximum[m] == kMinusInfinity ? 0.0f : maximum[m]);
-    // The error of coarse_power() is far below that of rounding to bf16.
-    const auto weight = [&](const float* score)
-                            HWY_ATTR { return coarse_power(hn::Sub(hn::LoadU(kFloats, score), top), 0); };
-    auto sum = hn::Mul(hn::LoadU(kFloats, total + m * kLanes), hn::Set(kFloats, correction[m]));
-    for (int64_t i = 0; i < pairs; ++i) {
-      const __m512i weights = round_to_bf16(weight(own + i * kPair), weight(own + i * kPair + kLanes));
-      _mm512_storeu_si512(own + i * kLanes, weights);
-      sum = dot_pairs(weights, ones, sum);
+// The softmax of `rows` rows of scores, which are kScoreStride floats apart. The weights are rounded to bf16, and take the first
+// half of their row's memory. The totals are those of the rounded weights: a value that all slots have in common is then the
+// exact result, and rounding errors of weights count only as far as values differ.
+struct PairedRows {
+  int64_t rows;
+  float* scores;
+  float* maximum;     // [rows]
+  float* total;       // [rows][kLanes]: partial sums of the weights
+  float* correction;  // [rows]: factors for the sums so far
+
+  // Updates maxima and totals for the scores of a block. slope_of(m) returns the RowSlope of row m.
+  //
+  // The maxima of all rows come first, so that the powers follow each other without waiting for the maximum of their row.
+  template <class SlopeOf>
+  HWY_INLINE void raise_maxima(int64_t slots, float softcap, SlopeOf slope_of) const {
+    const int64_t padded = (slots + kPair - 1) / kPair * kPair;
+    // A soft cap would make the padding finite, so it is masked then.
+    const int64_t end = softcap > 0 ? slots : padded;
+    for (int64_t m = 0; m < rows; ++m) {
+      float *own = scores + m * kScoreStride, *own_total = total + m * kLanes;
+      for (int64_t j = slots; j < padded; ++j) own[j] = kMinusInfinity;
+      correction[m] = raise_maximum(own, padded / kLanes, 0, end, softcap, slope_of(m), maximum[m]).correction;
+      hn::StoreU(hn::Mul(hn::LoadU(kFloats, own_total), hn::Set(kFloats, correction[m])), kFloats, own_total);
     }
-    hn::StoreU(sum, kFloats, total + m * kLanes);
   }
-}
+
+  // Turns the scores of the slots [begin, end) into weights, and those up to the next multiple of kPair. Slots before a
+  // multiple of kPair that is behind `begin` have been turned before.
+  HWY_INLINE void turn_into_weights(int64_t begin, int64_t end) const {
+    const __m512i ones = _mm512_set1_epi16(0x3f80);
+    for (int64_t m = 0; m < rows; ++m) {
+      float *own = scores + m * kScoreStride, *own_total = total + m * kLanes;
+      const auto top = hn::Set(kFloats, maximum[m] == kMinusInfinity ? 0.0f : maximum[m]);
+      // The error of coarse_power() is far below that of rounding to bf16.
+      const auto weight = [&](const float* score)
+                              HWY_ATTR { return coarse_power(hn::Sub(hn::LoadU(kFloats, score), top), 0); };
+      auto sum = hn::LoadU(kFloats, own_total);
+      for (int64_t i = (begin + kPair - 1) / kPair; i * kPair < end; ++i) {
+        const __m512i weights = round_to_bf16(weight(own + i * kPair), weight(own + i * kPair + kLanes));
+        _mm512_storeu_si512(own + i * kLanes, weights);
+        sum = dot_pairs(weights, ones, sum);
+      }
+      hn::StoreU(sum, kFloats, own_total);
+    }
+  }
+};
 
 // sums[m] = sums[m] * correction[m] + sum over slots of weights[m][j] * value j, for kLines * kPair elements from d on.
 // Unpacking leaves the sums of each kPair elements in another order: those of elements 8 i to 8 i + 3 first
@@ -289,24 +302,27 @@ HWY_INLINE void sum_pair_columns(const BlockRows& values, int64_t d, const float
 
 constexpr float kNoCorrection[kMostRows] = {1, 1, 1, 1, 1, 1, 1, 1};
 
-// As sum_pair_columns() for whole rows of values.
+// As sum_pair_columns() for whole rows of values, the first of which is that of slot `first` of the block. Turns their scores
+// into weights before.
 //
 // A few slots at a time go through all of their columns, so that values are read nearly in the order of their addresses and
 // come from the first-level cache after the first pass. With a whole block for each pass, eight rows of 64 elements read 0.75
-// to 0.8 of what a Zen 5 can read in place of 0.95.
+// to 0.8 of what a Zen 5 can read in place of 0.95. Their weights are made as late, because nothing is read meanwhile.
 template <int kRows, int kLevels>
-HWY_NOINLINE void sum_pairs(const BlockRows& values, const float* weights, const float* correction, float* sums,
-                            int64_t size) {
+HWY_NOINLINE void sum_pairs(const BlockRows& values, int64_t first, const PairedRows& rows, float* sums, int64_t size) {
   constexpr int kLines = kMostRows / kRows < 4 ? kMostRows / kRows : 4;
-  constexpr int64_t kTogether = kLines == 1 ? 32 : kSlots;
+  constexpr int64_t kTogether = kLines == 1 ? kPair : kSlots;
   for (int64_t j = 0; j < values.slots; j += kTogether) {
     const BlockRows part = values.part(j, kTogether);
-    const float* factor = j == 0 ? correction : kNoCorrection;
+    rows.turn_into_weights(first + j, first + j + part.slots);
+    const float* weights = rows.scores + (first + j) / 2;
+    // The sums are corrected once for each block.
+    const float* factor = first + j == 0 ? rows.correction : kNoCorrection;
     int64_t d = 0;
     for (; d + kLines * kPair <= size; d += kLines * kPair) {
-      sum_pair_columns<kRows, kLines, kLevels>(part, d, weights + j / 2, factor, sums, size);
+      sum_pair_columns<kRows, kLines, kLevels>(part, d, weights, factor, sums, size);
     }
-    for (; d < size; d += kPair) sum_pair_columns<kRows, 1, kLevels>(part, d, weights + j / 2, factor, sums, size);
+    for (; d < size; d += kPair) sum_pair_columns<kRows, 1, kLevels>(part, d, weights, factor, sums, size);
   }
 }
 

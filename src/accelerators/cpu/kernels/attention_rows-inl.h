@@ -3,7 +3,7 @@
 // same names:
 //
 //   kSlots, kScoreStride
-//       Slots of a block, and floats from one row of scores to the next.
+//       The most slots of a block, and floats from one row of scores to the next.
 //   part_of_slots(slots)
 //       Rounds up to a number of slots that suits the walk.
 //   struct BlockRows

@@ -78,7 +78,7 @@ class TokenProducts {
   void weigh(int64_t first, int64_t slots) {
     const auto slope = [&](int64_t m) { return s_.slope(m, first); };
     if (paired_values_) {
-      return weigh_pairs(s_.rows, s_.scores, slots, s_.call.softcap, s_.maximum, s_.total, s_.correction, slope);
+      return paired_rows(0, s_.rows).raise_maxima(slots, s_.call.softcap, slope);
     }
     const int64_t vectors = (slots + kLanes - 1) / kLanes;
     for (int64_t m = 0; m < s_.rows; ++m) {
@@ -154,13 +154,15 @@ class TokenProducts {
     });
   }
 
-  // The sums are corrected before the first part of a block.
+  PairedRows paired_rows(int64_t m, int64_t rows) const {
+    return {rows, s_.scores + m * kScoreStride, s_.maximum + m, s_.total + m * kLanes, s_.correction + m};
+  }
+
   HWY_INLINE void sum_paired(const BlockRows& values, int64_t j) {
     with_levels(values, [&](auto levels) HWY_ATTR {
       for_padded_groups([&](auto rows, int64_t m) HWY_ATTR {
-        const float* correction = j == 0 ? s_.correction + m : kNoCorrection;
-        sum_pairs<rows(), levels()>(values, s_.scores + m * kScoreStride + j / 2, correction, s_.sums + m * s_.size,
-                                    s_.size);
+        const PairedRows own = paired_rows(m, std::min<int64_t>(rows, s_.rows - m));
+        sum_pairs<rows(), levels()>(values, j, own, s_.sums + m * s_.size, s_.size);
       });
     });
   }

@@ -64,10 +64,10 @@ struct TokenState {
   const AttentionCall& call;
   const AttentionTile& tile;
   int64_t rows, padded_rows, size;
-  float* q;             // [rows][size], in the order in which keys are loaded
-  float* spread;        // packed queries of each group of rows: see spread_pairs() and pack_queries()
-  float* sums;          // [rows][size], in a SumOrder
-  float* scores;        // [rows][kSlots], and the weights that they become; paired: bf16, at the beginning of each row
+  float* q;       // [rows][size], in the order in which keys are loaded
+  float* spread;  // packed queries of each group of rows: see spread_pairs(), spread_eight() and pack_queries()
+  float* sums;    // [rows][size], in a SumOrder
+  float* scores;  // [rows][kScoreStride], and the weights that they become; paired: bf16, at the beginning of each row
   float* unit_sums;     // see UnitMemory
   float* unit_weights;  // the same
   float* decoded;       // with AVX-512: rows of keys or values in bf16, see for_decoded_parts()

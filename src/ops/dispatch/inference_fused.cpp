@@ -6,6 +6,30 @@
 #include "ops/dispatch/inference_impl.h"
 
 namespace anyaccel::ops {
+namespace {
+
+// The tensors of Op::NormQkvRope and Op::NormQuantizedQkvRope, in their order.
+std::array<const Tensor*, 15> tensors_of_qkv_rope(const Tensor& q, const CacheSlots& cache, const Tensor& x,
+                                                  const Tensor& norm, const QkvWeights& weights,
+                                                  const Rotation& rotation) {
+  return {&q,
+          &cache.keys,
+          &cache.values,
+          &x,
+          &norm,
+          &weights.w_q,
+          &weights.bias_q,
+          &weights.w_k,
+          &weights.bias_k,
+          &weights.w_v,
+          &weights.bias_v,
+          &rotation.cos,
+          &rotation.sin,
+          &cache.sequence,
+          &cache.positions};
+}
+
+}  // namespace
 
 void Inference::norm_linear(const Tensor& out, const Tensor& x, const Tensor& norm, const Tensor& w, float eps,
                             const Tensor& bias, DType between) {
@@ -43,21 +67,7 @@ void Inference::norm_gated_linear(const Tensor& out, const Tensor& x, const Tens
 
 void Inference::norm_qkv_rope(const Tensor& q, const CacheSlots& cache, const Tensor& x, const Tensor& norm,
                               const QkvWeights& weights, const Rotation& rotation, float eps, DType between) {
-  const std::array tensors{&q,
-                           &cache.keys,
-                           &cache.values,
-                           &x,
-                           &norm,
-                           &weights.w_q,
-                           &weights.bias_q,
-                           &weights.w_k,
-                           &weights.bias_k,
-                           &weights.w_v,
-                           &weights.bias_v,
-                           &rotation.cos,
-                           &rotation.sin,
-                           &cache.sequence,
-                           &cache.positions};
+  const auto tensors = tensors_of_qkv_rope(q, cache, x, norm, weights, rotation);
   const bool norms_heads = weights.q_norm || weights.k_norm;
   if (!norms_heads && impl_->may_fuse(Op::NormQkvRope)) {
     auto params = make_params<aa_norm_rope_params>();
@@ -125,21 +135,7 @@ void Inference::norm_quantized_gated_linear(const Tensor& out, const Tensor& x, 
 void Inference::norm_quantized_qkv_rope(const Tensor& q, const CacheSlots& cache, const Tensor& x, const Tensor& norm,
                                         const QkvWeights& weights, aa_block_format format, bool rounded,
                                         const Rotation& rotation, float eps) {
-  const std::array tensors{&q,
-                           &cache.keys,
-                           &cache.values,
-                           &x,
-                           &norm,
-                           &weights.w_q,
-                           &weights.bias_q,
-                           &weights.w_k,
-                           &weights.bias_k,
-                           &weights.w_v,
-                           &weights.bias_v,
-                           &rotation.cos,
-                           &rotation.sin,
-                           &cache.sequence,
-                           &cache.positions};
+  const auto tensors = tensors_of_qkv_rope(q, cache, x, norm, weights, rotation);
   if (impl_->may_fuse(Op::NormQuantizedQkvRope)) {
     auto params = make_params<aa_norm_quantized_params>();
     params.eps = eps;

@@ -228,8 +228,8 @@ struct PairedRows {
     }
   }
 
-  // Turns the scores of the slots [begin, end) into weights, and those up to the next multiple of kPair. Slots before a
-  // multiple of kPair that is behind `begin` have been turned before.
+  // Turns the scores of the slots [begin, end) into weights, whole groups of kPair. Where `begin` lies within a group, the
+  // call for the slots before it has turned this group already.
   HWY_INLINE void turn_into_weights(int64_t begin, int64_t end) const {
     const __m512i ones = _mm512_set1_epi16(0x3f80);
     for (int64_t m = 0; m < rows; ++m) {
@@ -307,7 +307,7 @@ constexpr float kNoCorrection[kMostRows] = {1, 1, 1, 1, 1, 1, 1, 1};
 //
 // A few slots at a time go through all of their columns, so that values are read nearly in the order of their addresses and
 // come from the first-level cache after the first pass. With a whole block for each pass, eight rows of 64 elements read 0.75
-// to 0.8 of what a Zen 5 can read in place of 0.95. Their weights are made as late, because nothing is read meanwhile.
+// to 0.8 of what a Zen 5 can read in place of 0.95. Weights are made just before they are used, because nothing is read while many of them are made.
 template <int kRows, int kLevels>
 HWY_NOINLINE void sum_pairs(const BlockRows& values, int64_t first, const PairedRows& rows, float* sums, int64_t size) {
   constexpr int kLines = kMostRows / kRows < 4 ? kMostRows / kRows : 4;

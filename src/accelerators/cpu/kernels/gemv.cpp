@@ -45,8 +45,7 @@ constexpr int64_t unit_of(const Matmul& args) {
 #if HWY_TARGET == HWY_AVX2
   if (by_tiles(args.m, args.k)) return kMostTileStreams;
 #endif
-  static_cast<void>(args);
-  return kStreamsOfOneRow;
+  return kLanes >= 16 && args.m > kRowsAtOnce ? kStreamsOfOneRow * kStreamsOfManyRows : kStreamsOfOneRow;
 }
 
 // The part of the weights that threads take dynamically instead of in fixed shares (one in so many), and the bytes of a

@@ -1,7 +1,7 @@
 // The rows of weights of gemv.cpp as streams. Included by it, once per instruction set.
 //
-// Each thread takes a contiguous span of the weights' rows, cuts it into streams (eight; four for several rows of x, on
-// a Zen 5 and with AVX2; three to twelve for tiles) and walks them side by side, so that several sequential reads are in
+// Each thread takes a contiguous span of the weights' rows, cuts it into streams (eight; four for several rows of x and with
+// AVX2, two to four on a Zen 5; three to twelve for tiles) and walks them side by side, so that several sequential reads are in
 // flight. Lines are prefetched at two distances, into the first- and the second-level cache, since Intel's hardware prefetchers
 // alone reach three quarters of the bandwidth; find_distances() has those of other processors. With four streams this
 // reached 97 to 100% of the bandwidth of a loop that only read the same weights, in turns with it (two cores of a
@@ -9,15 +9,17 @@
 //
 // A pass multiplies one row of weights of each stream with up to six rows of x (three without AVX-512). More rows of x
 // take several passes over a stretch of the weights' columns, short enough to stay in the first-level cache; every pass
-// prefetches a part of what lies further ahead, so that memory is never idle. The order in which a row of x is summed
-// does not depend on the number of rows. With AVX2, which has half of the registers, two or more rows are multiplied in
+// prefetches a part of what lies further ahead, so that memory is never idle. On a Zen 5 three streams with more rows of x at
+// once take the place of some of these (gemv_blocks-inl.h). The order in which a row of x is summed does not depend on the
+// number of rows. With AVX2, which has half of the registers, two or more rows are multiplied in
 // tiles instead (gemv_tiles-inl.h), in the same order.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
-#include "accelerators/cpu/kernels/bf16_dots-inl.h"
+#include "accelerators/cpu/kernels/gemv_blocks-inl.h"
+#include "accelerators/cpu/kernels/gemv_products-inl.h"
 #include "accelerators/cpu/kernels/gemv_tiles-inl.h"
 #include "accelerators/cpu/kernels/matmul_finish-inl.h"
 #include "accelerators/cpu/kernels/scratch.h"
@@ -36,10 +38,16 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 constexpr int kStreams = 4;
 // For one row of x. In turns on two cores of a Sapphire Rapids virtual machine, 8 streams read 3 to 4% more than 4 and up
-// to 3% more than 6; 12 and 16 read less. With AVX2, on two threads of a Zen 3, 4 read 5 to 7% more than 8; on a Zen 5, 14%
-// more without prefetches.
+// to 3% more than 6; 12 and 16 read less. With AVX2, on two threads of a Zen 3, 4 read 5 to 7% more than 8.
 constexpr int kStreamsOfOneRow = kLanes >= 16 ? 8 : 4;
-inline bool takes_four_streams() { return kStreamsOfOneRow == 4 || cpu_features().zen5; }
+// On a Zen 5, while up to so many rows of x stay in the first-level cache: loads of x that miss it wait behind the lines that
+// come from memory. With 2,048 columns two streams read, in GB/s (four: in brackets), where a plain read had 51 and 82:
+//   rows of x  1        2        3        4        5        6        7        8
+//   slow       50 (51)  49 (47)  48 (46)  47 (44)  47 (46)  47 (44)  46 (39)  43 (40)
+//   fast       77 (77)  76 (70)  68 (65)  69 (66)  68 (66)  63 (64)  59 (53)  53 (51)
+// The last two took two passes of four streams. With 5,632 columns three rows or more read less with two streams.
+constexpr int kStreamsOfNearRows = 2, kNearRows = 8;
+constexpr int64_t kNearBytes = int64_t{32} << 10;
 // Accumulators: kStreams * rows of x, out of 32 registers with AVX-512 and 16 otherwise.
 constexpr int kRowsAtOnce = kLanes >= 16 ? 6 : 3;
 // Most columns of w (k) for which sum_columns() sums columns instead of multiplying rows.
@@ -50,97 +58,9 @@ constexpr int64_t kFewestTiledRows = 2;
 constexpr bool by_tiles(int64_t rows, int64_t k) {
   return HWY_TARGET == HWY_AVX2 && rows >= kFewestTiledRows && k > kMostSummed;
 }
-// Elements of K handled between two prefetches: one cache line of a 16-bit type, two of F32.
-constexpr int64_t kBlock = 32;
-static_assert(kBlock % (2 * kLanes) == 0);
-#if HWY_TARGET == HWY_AVX2
-static_assert(kBlock == kColumnUnit);  // x is padded for both
-#endif
 // Elements of K that several passes take before the next ones: 8 KiB of 16-bit weights in all streams. The second: where
 // the passes share the prefetches into the first-level cache, so that these begin soon enough.
 constexpr int64_t kStretch = 1024, kStretchOfShares = 256;
-
-// ---- kinds of products --------------------------------------------------------------------------------------------
-
-// bf16 weights times bf16 rows of x, by dot products of pairs.
-struct Bf16Dots {
-  using Raw = uint16_t;
-};
-
-// The elements of x that go with weights of a type.
-template <class Type>
-struct XElement {
-  using type = float;
-};
-template <>
-struct XElement<Bf16Dots> {
-  using type = uint16_t;
-};
-template <class Type>
-using ElementOfX = typename XElement<Type>::type;
-
-template <class X>
-struct Activations {
-  const X* data;   // [rows][stride], in the order that the type of the weights needs
-  int64_t stride;  // at least k rounded up to kBlock; the elements from k on are zero
-  int64_t k;
-  int64_t rows;
-};
-
-// Adds the products of a vector of weights of each of kS rows with a vector of each of kM rows of x to acc[s * kM + m].
-// Whichever of the two are fewer stay in registers.
-template <int kS, int kM, class Weights, class LoadX, class Add>
-HWY_INLINE void add_products(const Weights& weights, const LoadX& load_x, const Add& add, FloatVec (&acc)[kS * kM]) {
-  if constexpr (kS <= kM) {
-    decltype(weights(0)) w[kS];
-    AA_UNROLL for (int s = 0; s < kS; ++s) w[s] = weights(s);
-    AA_UNROLL for (int m = 0; m < kM; ++m) {
-      const auto row = load_x(m);
-      AA_UNROLL for (int s = 0; s < kS; ++s) acc[s * kM + m] = add(w[s], row, acc[s * kM + m]);
-    }
-  } else {
-    decltype(load_x(0)) rows[kM];
-    AA_UNROLL for (int m = 0; m < kM; ++m) rows[m] = load_x(m);
-    AA_UNROLL for (int s = 0; s < kS; ++s) {
-      const auto w = weights(s);
-      AA_UNROLL for (int m = 0; m < kM; ++m) acc[s * kM + m] = add(w, rows[m], acc[s * kM + m]);
-    }
-  }
-}
-
-// The same for 2 * kLanes columns from k on.
-template <class Type, int kS, int kM>
-HWY_INLINE void add_pairs(Type type, const typename Type::Raw* const (&w)[kS], const float* x, int64_t x_stride,
-                          int64_t k, FloatVec (&acc)[kS * kM]) {
-  AA_UNROLL for (int half = 0; half < 2; ++half) {
-    add_products<kS, kM>([&](int s)
-                             HWY_ATTR { return half == 0 ? load_first(type, w[s] + k) : load_second(type, w[s] + k); },
-                         [&](int m) HWY_ATTR { return hn::LoadU(kFloats, x + m * x_stride + k + half * kLanes); },
-                         [](FloatVec a, FloatVec b, FloatVec sum) HWY_ATTR { return hn::MulAdd(a, b, sum); }, acc);
-  }
-}
-
-// The same for a block of kBlock columns.
-template <class Type, int kS, int kM>
-HWY_INLINE void add_block(Type type, const typename Type::Raw* const (&w)[kS], const float* x, int64_t x_stride,
-                          FloatVec (&acc)[kS * kM]) {
-#if HWY_TARGET == HWY_SCALAR  // one lane: unrolled, this would be most of what compiling the file takes
-  for (int64_t k = 0; k < kBlock; k += 2 * kLanes) add_pairs<Type, kS, kM>(type, w, x, x_stride, k, acc);
-#else
-  AA_UNROLL for (int64_t k = 0; k < kBlock; k += 2 * kLanes) { add_pairs<Type, kS, kM>(type, w, x, x_stride, k, acc); }
-#endif
-}
-
-#if HWY_TARGET == HWY_AVX3
-template <class Type, int kS, int kM>
-HWY_INLINE void add_block(Bf16Dots /*type*/, const uint16_t* const (&w)[kS], const uint16_t* x, int64_t x_stride,
-                          FloatVec (&acc)[kS * kM]) {
-  static_assert(kBlock == 2 * kLanes);
-  add_products<kS, kM>([&](int s) HWY_ATTR { return _mm512_loadu_si512(w[s]); },
-                       [&](int m) HWY_ATTR { return _mm512_loadu_si512(x + m * x_stride); },
-                       [](__m512i a, __m512i b, FloatVec sum) HWY_ATTR { return dot_pairs(a, b, sum); }, acc);
-}
-#endif
 
 // The best distances of 0.5 to 4 KiB on Emerald Rapids; 1 to 2 and 2 to 4 KiB were within 1%.
 constexpr Distances kUsualDistances{1024, 3072};
@@ -151,22 +71,22 @@ constexpr Distances kDistancesOfDots{512, 2048};
 // For one row of x with AVX2: two threads of a Zen 3 read 29 GB/s with this and 4 streams, 28 with the usual distances, and
 // 27 without prefetches; one thread alone read 23, 18.5 and 23.
 constexpr Distances kDistancesOfAvx2{512, 0};
-// For a single pass on a Zen 5. Where a plain read had 52 and 75 GB/s, one row of x in four streams read 47 and 62 with the
-// first, 46 and 58 with 512 bytes, and 46 (at 52) without prefetches; in eight streams with the distances for dot products
-// it read 38 and 55. Four rows read 41 and 55 with the second, 38 and 50 with the usual ones.
-constexpr Distances kDistancesOfZen5{1024, 0}, kDistancesOfRowsOnZen5{1536, 0};
+// On a Zen 5: for kStreamsOfNearRows streams (2,048 bytes read up to 0.08 less while the memory was fast, 4,096 up to 0.05 less
+// while it was slow); for a single pass of four streams, where four rows read 41 and 55 GB/s with this and 38 and 50 with the usual
+// distances.
+constexpr Distances kDistancesOfNearRows{3072, 0}, kDistancesOfRowsOnZen5{1536, 0};
 // For several passes on a Zen 5. Where a plain read had 73 to 82 GB/s, 7, 8 and 12 rows of x read 53, 50.5 and 43 with this and
 // 49.5, 48 and 42 with 1,536 bytes; where it had 51, 40.8, 40.1 and 41.2 and 40.5, 40 and 40.9.
 constexpr Distances kDistancesOfPassesOnZen5{1792, 0};
 
-// The distances for `rows` rows of x. only: one pass takes them all.
+// The distances for `rows` rows of x and so many streams. only: one pass takes all rows.
 template <class Type>
-Distances find_distances(int64_t rows, bool only) {
-  const bool one = rows == 1;
+Distances find_distances(int64_t rows, int streams, bool only) {
   if (HWY_TARGET == HWY_AVX3 && cpu_features().zen5) {
-    return one ? kDistancesOfZen5 : only ? kDistancesOfRowsOnZen5 : kDistancesOfPassesOnZen5;
+    if (streams == kStreamsOfNearRows) return kDistancesOfNearRows;
+    return only ? kDistancesOfRowsOnZen5 : kDistancesOfPassesOnZen5;
   }
-  if (!one) return kUsualDistances;
+  if (rows > 1) return kUsualDistances;
   return std::is_same_v<Type, Bf16Dots> ? kDistancesOfDots : kLanes == 8 ? kDistancesOfAvx2 : kUsualDistances;
 }
 
@@ -189,19 +109,6 @@ struct Passes {
   explicit Passes(int64_t m) : rows(m), count((m + kRowsAtOnce - 1) / kRowsAtOnce) {}
   int64_t begin(int64_t pass) const { return rows * pass / count; }
 };
-
-// Adds the products of the last columns of a row of weights, fewer than kBlock, with kM rows of x.
-template <class Type, int kM>
-HWY_NOINLINE void add_tail(Type type, const typename Type::Raw* w, int64_t columns, const ElementOfX<Type>* x,
-                           int64_t x_stride, FloatVec* acc) {
-  typename Type::Raw padded[kBlock] = {};
-  std::memcpy(padded, w, static_cast<size_t>(columns) * sizeof(padded[0]));
-  const typename Type::Raw* const at[1] = {padded};
-  FloatVec sums[kM];
-  AA_UNROLL for (int m = 0; m < kM; ++m) sums[m] = acc[m];
-  add_block<Type, 1, kM>(type, at, x, x_stride, sums);
-  AA_UNROLL for (int m = 0; m < kM; ++m) acc[m] = sums[m];
-}
 
 // A stretch of K in one pass.
 struct Stretch {
@@ -236,30 +143,6 @@ class Ahead {
   int64_t bytes_, row_, gap_, column_ = 0;
 };
 
-// Adds the products of what is left of a stretch after whole blocks to acc[s * kM + m].
-template <class Type, int kS, int kM>
-HWY_INLINE void add_tails(Type type, const typename Type::Raw* const (&w)[kS], const ElementOfX<Type>* x,
-                          int64_t x_stride, const Stretch& stretch, FloatVec (&acc)[kS * kM]) {
-  const int64_t whole = stretch.end / kBlock * kBlock;
-  if (whole < stretch.end) {
-    AA_UNROLL for (int s = 0; s < kS; ++s) {
-      FloatVec of_row[kM];  // acc itself stays in registers
-      AA_UNROLL for (int m = 0; m < kM; ++m) of_row[m] = acc[s * kM + m];
-      add_tail<Type, kM>(type, w[s] + whole, stretch.end - whole, x + whole, x_stride, of_row);
-      AA_UNROLL for (int m = 0; m < kM; ++m) acc[s * kM + m] = of_row[m];
-    }
-  }
-}
-
-// Adds the products of kBlock columns from k on of kS rows of weights with kM rows of x to acc[s * kM + m].
-template <class Type, int kS, int kM>
-HWY_INLINE void add_block_at(Type type, const typename Type::Raw* const (&w)[kS], const ElementOfX<Type>* x,
-                             int64_t x_stride, int64_t k, FloatVec (&acc)[kS * kM]) {
-  const typename Type::Raw* at[kS];
-  AA_UNROLL for (int s = 0; s < kS; ++s) at[s] = w[s] + k;
-  add_block<Type, kS, kM>(type, at, x + k, x_stride, acc);
-}
-
 // The same for a stretch in the only pass, which prefetches all streams.
 template <class Type, int kS, int kM>
 HWY_INLINE void add_columns_of_only_pass(Type type, const typename Type::Raw* const (&w)[kS], const ElementOfX<Type>* x,
@@ -284,7 +167,7 @@ HWY_INLINE void add_columns_of_only_pass(Type type, const typename Type::Raw* co
       add_block_at<Type, kS, kM>(type, w, x, x_stride, k, acc);
     }
   }
-  add_tails<Type, kS, kM>(type, w, x, x_stride, stretch, acc);
+  add_tails<Type, kS, kM>(type, w, x, x_stride, stretch.end, acc);
 }
 
 // The same for one of several passes, which prefetches its share of the streams.
@@ -315,36 +198,7 @@ HWY_INLINE void add_columns_of_pass(Type type, const typename Type::Raw* const (
       add_block_at<Type, kS, kM>(type, w, x, x_stride, k, acc);
     }
   }
-  add_tails<Type, kS, kM>(type, w, x, x_stride, stretch, acc);
-}
-
-// to[i * stride] = the sum of acc[i].
-template <int kCount>
-HWY_INLINE void sum_accumulators(const FloatVec (&acc)[kCount], float* to, int64_t stride) {
-  AA_UNROLL for (int i = 0; i < kCount; i += 4) {
-    FloatVec four[4];
-    float sums[4];
-    AA_UNROLL for (int j = 0; j < 4; ++j) four[j] = acc[std::min(i + j, kCount - 1)];
-    sum_four(four, sums);
-    AA_UNROLL for (int j = 0; j < 4; ++j) {
-      if (i + j < kCount) to[(i + j) * stride] = sums[j];
-    }
-  }
-}
-
-// Results of several rows of x are collected for so many rows of weights, a cache line of `out`: written row by row, up to
-// 24 results went to as many lines, which took a tenth of the time of 4 to 12 rows of x on a Zen 5.
-constexpr int kCollected = 16;
-
-// Writes the results of `count` rows of weights of each of `streams` streams, [streams][m][kCollected]: out[m * out_stride +
-// s * rows + r], r < count.
-inline void write_results(const float* results, int streams, int64_t m, int64_t count, int64_t rows, float* out,
-                          int64_t out_stride) {
-  for (int s = 0; s < streams; ++s) {
-    for (int64_t i = 0; i < m; ++i, results += kCollected) {
-      std::copy_n(results, count, out + i * out_stride + s * rows);
-    }
-  }
+  add_tails<Type, kS, kM>(type, w, x, x_stride, stretch.end, acc);
 }
 
 // The same for one of several passes: sums[s * kM + m], continued unless the stretch is the first. After the last stretch
@@ -363,12 +217,6 @@ HWY_NOINLINE void add_stretch(Type type, const typename Type::Raw* const* w, con
   add_columns_of_pass<Type, kS, kM>(type, rows, x, x_stride, stretch, acc);
   if (stretch.end == stretch.row) return sum_accumulators(acc, results, kCollected);
   AA_UNROLL for (int i = 0; i < kS * kM; ++i) hn::StoreU(acc[i], kFloats, sums + i * kLanes);
-}
-
-// Weights of one row each of kS streams that follow each other, `rows` rows of w each; row r of stream s is row s * rows + r.
-template <int kS, class Raw>
-HWY_INLINE void find_rows(const Raw* w, int64_t row_stride, int64_t rows, int64_t r, const Raw* (&to)[kS]) {
-  AA_UNROLL for (int s = 0; s < kS; ++s) to[s] = w + (s * rows + r) * row_stride;
 }
 
 // out[m * out_stride + s * rows + r] = row (s * rows + r) of w times row m of x, for r < rows, s < kS, m < kM.
@@ -402,8 +250,12 @@ HWY_NOINLINE void multiply_in_one_pass(Type type, const typename Type::Raw* w, i
 template <class Type>
 using MultiplyInOnePass = void (*)(Type, const typename Type::Raw*, int64_t, int64_t,
                                    const Activations<ElementOfX<Type>>&, Distances, float*, int64_t);
+// Most rows of x in the only pass over so many streams.
+constexpr int most_rows_of_pass(int streams) {
+  return streams == kStreams ? kRowsAtOnce : streams == kStreamsOfNearRows ? kNearRows : 1;
+}
 // multiply_in_one_pass for kS streams and `rows` rows of x.
-template <class Type, int kS, int kM = kS == kStreams ? kRowsAtOnce : 1>
+template <class Type, int kS, int kM = most_rows_of_pass(kS)>
 MultiplyInOnePass<Type> find_one_pass(int64_t rows) {
   if constexpr (kM > 1) {
     if (rows < kM) return find_one_pass<Type, kS, kM - 1>(rows);
@@ -458,18 +310,48 @@ void multiply_in_passes(Type type, const typename Type::Raw* w, int64_t row_stri
   }
 }
 
-// As multiply_in_one_pass(), for any number of rows of x; only one row if kS is not kStreams.
+// The number of streams for so many rows of x of k elements.
+template <class Type>
+int choose_streams(int64_t rows, int64_t k) {
+  if (HWY_TARGET == HWY_AVX3 && cpu_features().zen5) {
+    const auto bytes = rows * k * static_cast<int64_t>(sizeof(ElementOfX<Type>));
+    if (rows <= kNearRows && bytes <= kNearBytes) return kStreamsOfNearRows;
+    return std::is_same_v<Type, Bf16Dots> && rows > 2 * kRowsAtOnce ? kStreamsOfManyRows : kStreams;
+  }
+  return rows == 1 ? kStreamsOfOneRow : kStreams;
+}
+
+// As multiply_in_one_pass(), for any number of rows of x if kS is kStreams, for more than kManyRowsAtOnce if it is
+// kStreamsOfManyRows, for up to most_rows_of_pass() otherwise.
 template <class Type, int kS>
 void multiply_streams(Type type, const typename Type::Raw* w, int64_t row_stride, int64_t rows,
                       const Activations<ElementOfX<Type>>& x, float* out, int64_t out_stride) {
   // With AVX2 more rows than one pass takes do not come here together.
-  const bool only = HWY_TARGET == HWY_AVX2 || Passes(x.rows).count == 1;
-  const Distances ahead = find_distances<Type>(x.rows, only);
+  const bool only = HWY_TARGET == HWY_AVX2 || x.rows <= most_rows_of_pass(kS);
+  const Distances ahead = find_distances<Type>(x.rows, kS, only);
   prefetch_starts<kS>(w, rows * row_stride * static_cast<int64_t>(sizeof(*w)), ahead);
-  if constexpr (kS == kStreams && HWY_TARGET != HWY_AVX2) {
-    if (!only) return multiply_in_passes(type, w, row_stride, rows, x, ahead, out, out_stride);
+  if constexpr (kS == kStreamsOfManyRows) {
+#if HWY_TARGET == HWY_AVX3
+    multiply_in_blocks(w, row_stride, rows, x, out, out_stride);
+#endif
+  } else {
+    if constexpr (kS == kStreams && HWY_TARGET != HWY_AVX2) {
+      if (!only) return multiply_in_passes(type, w, row_stride, rows, x, ahead, out, out_stride);
+    }
+    find_one_pass<Type, kS>(x.rows)(type, w, row_stride, rows, x, ahead, out, out_stride);
   }
-  find_one_pass<Type, kS>(x.rows)(type, w, row_stride, rows, x, ahead, out, out_stride);
+}
+
+// multiply_streams<Type, kS> for choose_streams().
+template <class Type>
+auto find_multiply_streams(int64_t streams) {
+  if constexpr (HWY_TARGET == HWY_AVX3) {
+    if (streams == kStreamsOfNearRows) return multiply_streams<Type, kStreamsOfNearRows>;
+    if constexpr (std::is_same_v<Type, Bf16Dots>) {
+      if (streams == kStreamsOfManyRows) return multiply_streams<Type, kStreamsOfManyRows>;
+    }
+  }
+  return streams == kStreams ? multiply_streams<Type, kStreams> : multiply_streams<Type, kStreamsOfOneRow>;
 }
 
 // out[m * out_stride + r] = row r of w times row m of x, r < rows. Elements of a row of w must be adjacent.
@@ -490,19 +372,15 @@ void multiply_rows(Type type, const typename Type::Raw* w, int64_t row_stride, i
     return;
   }
 #endif
-  const int64_t parts = x.rows == 1 && !takes_four_streams() ? kStreamsOfOneRow : kStreams;
+  const int64_t streams = choose_streams<Type>(x.rows, x.k);
+  const auto multiply = find_multiply_streams<Type>(streams);
   int64_t done = 0;
-  while (rows - done >= parts) {
+  while (rows - done >= streams) {
     // An odd number: streams whose distance is a multiple of a large power of two, as that of many rows of a power of two
     // of bytes is, share few sets of the second level cache. 31 rows of x took 1.6 times as long with such a distance.
-    const int64_t per_stream = ((rows - done) / parts - 1) | 1;
-    const auto* from = w + done * row_stride;
-    if (parts == kStreamsOfOneRow) {
-      multiply_streams<Type, kStreamsOfOneRow>(type, from, row_stride, per_stream, x, out + done, out_stride);
-    } else {
-      multiply_streams<Type, kStreams>(type, from, row_stride, per_stream, x, out + done, out_stride);
-    }
-    done += per_stream * parts;
+    const int64_t per_stream = ((rows - done) / streams - 1) | 1;
+    multiply(type, w + done * row_stride, row_stride, per_stream, x, out + done, out_stride);
+    done += per_stream * streams;
   }
   // Fewer rows than streams are not worth kernels of their own for several rows of x.
   for (int64_t m = 0; m < x.rows; ++m) {

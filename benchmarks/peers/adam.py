@@ -114,7 +114,7 @@ def summary(values):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--command", default="build/release/bin/anyaccel", help="the anyaccel command (default: %(default)s)")
+    parser.add_argument("--command", default=machine.COMMAND, help="the anyaccel command (default: %(default)s)")
     parser.add_argument("--elements", type=int, default=1 << 28)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--runs", type=int, default=3, help="steps of each in a turn")

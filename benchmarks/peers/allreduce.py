@@ -189,7 +189,7 @@ def keep_least(best, figures):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--command", default="build/release/bin/anyaccel", help="the anyaccel command (default: %(default)s)")
+    parser.add_argument("--command", default=machine.COMMAND, help="the anyaccel command (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--output", help="also write the figures to this file as JSON")
     parser.add_argument("--no-torch", action="store_true")

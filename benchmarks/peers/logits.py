@@ -21,6 +21,7 @@ import tempfile
 
 import numpy
 
+import machine
 import model as peers
 
 TYPES = "q8_0,q4_0,q4_1,q5_0,q5_1,q2_k,q3_k,q4_k,q5_k,q6_k,iq4_nl,iq4_xs,mxfp4"
@@ -85,7 +86,7 @@ class Llama(peers.LlamaCpp):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a model directory with a tokenizer")
-    parser.add_argument("--command", default="build/release/bin/anyaccel", help="the anyaccel command (default: %(default)s)")
+    parser.add_argument("--command", default=machine.COMMAND, help="the anyaccel command (default: %(default)s)")
     parser.add_argument("--types", default=TYPES, help="(default: %(default)s)")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     options = parser.parse_args()

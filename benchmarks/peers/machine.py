@@ -1,6 +1,9 @@
-"""What every comparison says of the machine that it ran on."""
+"""What the comparisons share: where the measured command is, and what each says of the machine that it ran on."""
 import os
 import platform
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+COMMAND = os.path.join(ROOT, "build", "release", "bin", "anyaccel")
 
 
 def processor():

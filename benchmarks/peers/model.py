@@ -412,7 +412,7 @@ def difference(a, b):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a model directory")
-    parser.add_argument("--command", default="build/release/bin/anyaccel", help="the anyaccel command (default: %(default)s)")
+    parser.add_argument("--command", default=machine.COMMAND, help="the anyaccel command (default: %(default)s)")
     lengths = lambda text: [int(word) for word in text.split(",")]
     parser.add_argument("--contexts", type=lengths, default=CONTEXTS, help="of decode, out of the default's (default: 64,4096,32768)")
     parser.add_argument("--prompts", type=lengths, default=[PROMPT, 4096], help="of prefill (default: 512,4096)")

@@ -42,7 +42,7 @@ def quantize(source, target, file_type, threads):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="a model directory")
-    parser.add_argument("--command", default="build/release/bin/anyaccel", help="the anyaccel command (default: %(default)s)")
+    parser.add_argument("--command", default=machine.COMMAND, help="the anyaccel command (default: %(default)s)")
     parser.add_argument("--formats", default="Q8_0,Q4_0,Q4_K_M", help="(default: %(default)s)")
     parser.add_argument("--folder", help="where the GGUF files are kept (default: a temporary one)")
     parser.add_argument("--rounds", type=int, default=3)

@@ -21,7 +21,6 @@ import time
 
 import machine
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HIDDEN, LAYERS, HEADS, KV_HEADS, INTERMEDIATE, TOKENS, BATCH, LENGTH = 192, 6, 6, 2, 512, 2048, 8, 256
 HEAD_DIM = HIDDEN // HEADS
 
@@ -121,7 +120,7 @@ def serve(threads):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", default=os.path.join(ROOT, "build/release/bin/anyaccel_train"),
+    parser.add_argument("--program", default=os.path.join(machine.ROOT, "build/release/bin/anyaccel_train"),
                         help="examples/train (default: %(default)s)")  # fmt: skip
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=5, help="steps of each in a turn")
@@ -138,7 +137,7 @@ def main():
     about = json.loads(server.stdout.readline())
     sizes = {"hidden": HIDDEN, "layers": LAYERS, "heads": HEADS, "kv-heads": KV_HEADS, "intermediate": INTERMEDIATE,
              "batch": BATCH, "length": LENGTH, "weight-decay": 0.05}  # fmt: skip
-    command = [options.program, "--bench", str(options.runs), "--tokenizer", os.path.join(ROOT, "models/stories")]
+    command = [options.program, "--bench", str(options.runs), "--tokenizer", os.path.join(machine.ROOT, "models/stories")]
     command += [part for name, value in sizes.items() for part in ("--" + name, str(value))]
     times, memory, loads = {"anyaccel": [], "torch": []}, {"anyaccel": [], "torch": []}, []
     for _ in range(options.rounds):

@@ -58,7 +58,7 @@ def serve(threads):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--command", default="build/release/bin/anyaccel", help="the anyaccel command (default: %(default)s)")
+    parser.add_argument("--command", default=machine.COMMAND, help="the anyaccel command (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=5, help="steps of each in a turn")
     parser.add_argument("--threads", type=int, default=2)

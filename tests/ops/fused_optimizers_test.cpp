@@ -149,8 +149,8 @@ TEST(FusedAdam, BadInputIsNamed) {
     auto twice = lists.tensors;
     for (auto& tensors : twice) tensors.push_back(tensors[2].clone());
     twice[list].back() = twice[list][2];
-    EXPECT_ERROR(update(twice), list == 1 ? "parameter 6: param was given for an earlier parameter"
-                                          : "parameter 6: exp_avg_sq was given for an earlier parameter");
+    EXPECT_ERROR(update(twice), list == 1 ? "parameter 6: param shares memory with param of parameter 2; each tensor"
+                                          : "parameter 6: exp_avg_sq shares memory with exp_avg_sq of parameter 2");
     twice[list].back() = twice[list].back().clone();
     twice[0].back() = twice[0][2];  // a gradient is only read
     auto other = lists.tensors;
@@ -159,6 +159,26 @@ TEST(FusedAdam, BadInputIsNamed) {
     }
     update(twice);
   }
+  // Views of one storage: parts that follow each other, and columns between each other, are apart.
+  const Tensor storage = Tensor::zeros({4, 20}, DType::F32);
+  const auto lists_of = [&](const Tensor& first, const Tensor& second) {
+    std::vector<std::vector<Tensor>> views(4);
+    for (const Tensor& view : {first, second}) {
+      views[1].push_back(view);
+      for (const size_t list : {0, 2, 3}) views[list].push_back(Tensor::zeros(view.shape(), DType::F32));
+    }
+    return views;
+  };
+  const Tensor flat = storage.view({80});
+  update(lists_of(flat.slice(0, 40, 80), flat.slice(0, 0, 40)));
+  EXPECT_ERROR(update(lists_of(flat.slice(0, 40, 80), flat.slice(0, 1, 41))),
+               "parameter 1: param shares memory with param of parameter 0; each tensor must have its own");
+  update(lists_of(storage.slice(1, 0, 10), storage.slice(1, 10, 20)));
+  EXPECT_ERROR(update(lists_of(storage.slice(1, 0, 11), storage.slice(1, 10, 20))),
+               "parameter 1: param shares memory with param of parameter 0");
+  auto reads_state = lists_of(flat.slice(0, 0, 40), flat.slice(0, 40, 80));
+  reads_state[0][1] = reads_state[2][0];
+  EXPECT_ERROR(update(reads_state), "parameter 1: grad shares memory with exp_avg of parameter 0");
   lists.compare();
 
   const auto far = far_accelerator().create_op_builder("FusedAdamBuilder")->load_as<FusedAdam>();

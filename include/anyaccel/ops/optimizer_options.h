@@ -24,7 +24,7 @@ struct GradientOptions {
 //     float32 everywhere, and results are rounded to nearest even.
 //   - shapes equal the parameter's; any strides (tensors that are not contiguous are copied there and back).
 //   - `copy`, where it is given, receives the new parameters as well, in its own dtype.
-//   - tensors of one parameter do not share memory.
+//   - no tensor that is written (all but the gradients) shares memory with another tensor of the call.
 // Results are bit-identical for every number of threads, every instruction set and every way to divide a list into
 // calls (except NaNs, which stay NaNs). Denormal numbers count as zero.
 

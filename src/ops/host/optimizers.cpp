@@ -2,12 +2,13 @@
 #include "ops/host/optimizers.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <sstream>
+#include <utility>
 
 #include "anyaccel/error.h"
 #include "ops/host/host_tensors.h"
+#include "runtime/tensor/common_bytes.h"
 
 namespace anyaccel::ops {
 namespace {
@@ -50,10 +51,6 @@ class OptimizerChecker {
   void check(size_t index, const ParameterTensors& parameter) {
     const Roles roles(spec_, parameter);
     const Tensor& param = *roles.tensors[0];
-    // The address ranges of the contiguous tensors only: interleaved views of one storage do not overlap although their
-    // ranges do.
-    std::array<const char*, 5> begins{};
-    std::array<const char*, 5> ends{};
     for (size_t i = 0; i < roles.count; ++i) {
       const Tensor& tensor = *roles.tensors[i];
       if (!tensor) fail(index, roles.names[i], "is empty; it must be given");
@@ -67,27 +64,38 @@ class OptimizerChecker {
                  "; they must be equal");
       }
       check_place(index, roles.names[i], tensor, param);
-      if (!tensor.is_contiguous()) {
-        if (roles.uses[i] != HostUse::In) check_elements_distinct(index, roles.names[i], tensor);
-        continue;
-      }
-      begins[i] = static_cast<const char*>(tensor.data());
-      ends[i] = begins[i] + tensor.nbytes();
-      for (size_t j = 0; j < i; ++j) {
-        if (begins[i] < ends[j] && begins[j] < ends[i]) {
-          fail(index, roles.names[i],
-               std::string("shares memory with ") + roles.names[j] + "; each tensor must have its own");
-        }
-      }
+      const bool contiguous = tensor.is_contiguous(), written = roles.uses[i] != HostUse::In;
+      if (!contiguous && written) check_elements_distinct(index, roles.names[i], tensor);
+      if (tensor.numel() == 0) continue;
+      if (ranges_[i].empty()) ranges_[i].reserve(count_);
+      const AddressRange range = contiguous ? AddressRange{reinterpret_cast<uintptr_t>(tensor.data()),
+                                                           reinterpret_cast<uintptr_t>(tensor.data()) + tensor.nbytes()}
+                                            : address_range(tensor.view_for_driver());
+      ranges_[i].push_back({range, &tensor, roles.names[i], index, i, written, contiguous});
     }
     check_dtypes(index, parameter);
-    for (size_t i = 0; count_ > 1 && i < roles.count; ++i) {
-      if (roles.uses[i] != HostUse::In && roles.tensors[i]->numel() > 0 && !note_written(*roles.tensors[i])) {
-        fail(
-            index, roles.names[i],
-            "was given for an earlier parameter of the list too; each is written by a thread of its own, so one tensor "
-            "must occur once");
+  }
+
+  // Called once all parameters were checked. A parameter is written by a thread of its own, so that nothing else in the
+  // list may lie where a tensor is written.
+  void check_memory() {
+    // Lists usually come in the order of their addresses, and then nothing is sorted here: this is done in every step.
+    std::vector<Range> all;
+    all.reserve(ranges_.size() * count_);
+    const auto before = [](const Range& a, const Range& b) { return a.at.begin < b.at.begin; };
+    for (std::vector<Range>& list : ranges_) {
+      if (!std::is_sorted(list.begin(), list.end(), before)) std::sort(list.begin(), list.end(), before);
+      const auto middle = static_cast<ptrdiff_t>(all.size());
+      all.insert(all.end(), list.begin(), list.end());
+      std::inplace_merge(all.begin(), all.begin() + middle, all.end(), before);
+    }
+    std::vector<const Range*> open;  // those that begin before the next one, and may reach into it
+    for (const Range& next : all) {
+      std::erase_if(open, [&](const Range* range) { return range->at.end <= next.at.begin; });
+      for (const Range* range : open) {
+        if (share_memory(*range, next)) fail_shared(*range, next);
       }
+      open.push_back(&next);
     }
   }
 
@@ -100,17 +108,31 @@ class OptimizerChecker {
   }
 
  private:
-  // Returns false if a tensor of this place that begins at the same address was noted before. It is called for each tensor of
-  // each step, so the tensors are kept in a hash table that is half full at most.
-  bool note_written(const Tensor& tensor) {
-    if (written_.empty()) written_.resize(std::bit_ceil(count_ * 4 * 2));
-    const Written own{tensor.data(), tensor.device()};
-    size_t i = reinterpret_cast<uintptr_t>(own.address) * 0x9e3779b97f4a7c15ull >> 20;
-    for (;; ++i) {
-      Written& slot = written_[i & (written_.size() - 1)];
-      if (slot.address == own.address && slot.place == own.place) return false;
-      if (!slot.address) return slot = own, true;
-    }
+  struct Range {
+    AddressRange at;
+    const Tensor* tensor;
+    const char* name;
+    size_t index;  // of the parameter
+    size_t role;
+    bool written, contiguous;
+  };
+
+  // For ranges that meet.
+  static bool share_memory(const Range& a, const Range& b) {
+    if (!a.written && !b.written) return false;
+    const Device one = a.tensor->device(), other = b.tensor->device();
+    if (one != other && !one.is_host() && !other.is_host()) return false;
+    return (a.contiguous && b.contiguous) ||
+           have_common_bytes(a.tensor->view_for_driver(), b.tensor->view_for_driver());
+  }
+
+  [[noreturn]] void fail_shared(const Range& a, const Range& b) const {
+    const bool in_order = std::pair(a.index, a.role) < std::pair(b.index, b.role);
+    const Range& first = in_order ? a : b;
+    const Range& second = in_order ? b : a;
+    const std::string of = second.index == first.index ? "" : " of parameter " + std::to_string(first.index);
+    fail(second.index, second.name,
+         std::string("shares memory with ") + first.name + of + "; each tensor must have its own");
   }
 
   [[noreturn]] void fail(size_t index, const char* tensor, const std::string& what) const {
@@ -180,11 +202,7 @@ class OptimizerChecker {
   Accelerator& accelerator_;
   const OptimizerSpec& spec_;
   size_t count_;
-  struct Written {
-    const void* address = nullptr;
-    Device place;
-  };
-  std::vector<Written> written_;
+  std::array<std::vector<Range>, 5> ranges_;  // of the tensors with elements, by their place among the arguments
   Device good_place_;
   bool has_good_place_ = false;
   bool several_places_ = false;
@@ -282,6 +300,7 @@ void run_optimizer(Accelerator& accelerator, const OptimizerSpec& spec, std::spa
                    bool kernels, const OptimizerBody& body) {
   OptimizerChecker checker(accelerator, spec, parameters.size());
   for (size_t i = 0; i < parameters.size(); ++i) checker.check(i, parameters[i]);
+  checker.check_memory();
   const std::optional<int> device = kernels ? checker.common_device() : std::nullopt;
   if (device || checker.all_reachable()) {
     run_in_place(spec, parameters, device, body);

@@ -271,9 +271,17 @@ AA_FN void aa_weigh(float (&scores)[aa_hopper_shape<kSize>::kScores], const aa_t
     }
     next = aa_fmax(next, aa_shuffle_xor(next, 1));
     next = aa_fmax(next, aa_shuffle_xor(next, 2));
-    const float base = next == AA_MINUS_INFINITY ? 0.0f : next * factor;
-    state.rescale[half] = aa_exp2(state.largest[half] * factor - base);
+    const float anchor = next == AA_MINUS_INFINITY ? 0.0f : next;
+    float base = anchor * factor;
+    state.rescale[half] = aa_exp2((state.largest[half] - anchor) * factor);
     state.largest[half] = next;
+    if (aa_fabs(base) > AA_LARGE_BASE) {
+      AA_PRAGMA_UNROLL for (int n = 0; n < Shape::kSlots / 8; ++n) {
+        scores[4 * n + 2 * half] -= anchor;
+        scores[4 * n + 2 * half + 1] -= anchor;
+      }
+      base = 0.0f;
+    }
     float sum = 0.0f;
     AA_PRAGMA_UNROLL for (int n = 0; n < Shape::kSlots / 8; ++n) {
       AA_PRAGMA_UNROLL for (int e = 0; e < 2; ++e) {

@@ -335,9 +335,17 @@ AA_FN void aa_prefill(AA_OUT(void) out, AA_IN(void) q, AA_IN(void) k, AA_IN(void
             }
             next = aa_fmax(next, aa_shuffle_xor(next, 1));
             next = aa_fmax(next, aa_shuffle_xor(next, 2));
-            const float base = next == AA_MINUS_INFINITY ? 0.0f : next * factor;
-            const float rescale = aa_exp2(largest[m][half] * factor - base);
+            const float anchor = next == AA_MINUS_INFINITY ? 0.0f : next;
+            float base = anchor * factor;
+            const float rescale = aa_exp2((largest[m][half] - anchor) * factor);
             largest[m][half] = next;
+            if (aa_fabs(base) > AA_LARGE_BASE) {
+              AA_PRAGMA_UNROLL for (int n = 0; n < kSlotTiles; ++n) {
+                scores[m][n][2 * half] -= anchor;
+                scores[m][n][2 * half + 1] -= anchor;
+              }
+              base = 0.0f;
+            }
             float sum = 0.0f;
             AA_PRAGMA_UNROLL for (int n = 0; n < kSlotTiles; ++n) {
               AA_PRAGMA_UNROLL for (int e = 0; e < 2; ++e) {

@@ -59,4 +59,10 @@ AA_FN float aa_capped(float score, float factor, float softcap) {
   return softcap - 2.0f * softcap * aa_reciprocal(1.0f + aa_exp2(score * factor));
 }
 
+// A weight is 2^(score * factor - base), by one multiply-add, whose product is exact. The base, largest score * factor, is
+// rounded, which makes all weights of a row too large or too small in the same proportion. Beyond this base that could
+// leave the range of 16-bit floats, and, with scores of some billions, that of fp32: the largest score is then subtracted
+// first.
+#define AA_LARGE_BASE 1024.0f
+
 #endif  // ANYACCEL_KERNELS_PREFILL_VALUES_H_

@@ -111,7 +111,7 @@ struct Case {
   int32_t window = 0;
   int64_t gap = 0;           // multiple of 8
   bool heads_first = false;  // q and out as [H, T, D] in memory
-  float q_size = 1;
+  float q_size = 1, k_size = 1;
   Bytes bytes = NoBytes;  // else cache_type is F32: what the bytes decode to
   float value_size = 1;   // of values in bytes
   std::vector<int32_t> sequence, position;
@@ -192,6 +192,7 @@ class Attention {
           }
           fill(k_, b, h, j);
           fill(v_, b, h, j);
+          for (int64_t d = 0; d < c.size; ++d) put(k_.type, k_.at(b, h, j, d), k_.get(b, h, j, d) * c.k_size);
         }
       }
     }
@@ -285,9 +286,10 @@ class Attention {
   }
 
   // Compares every element. `round_q`: queries are rounded to the caches' type first. Errors may be at most `weight_error` of
-  // the weighted size of the values, beside what rounding out costs. Returns the root of the mean square of the errors,
-  // relative to that of the results.
-  double compare(bool round_q, double weight_error) {
+  // the weighted size of the values, beside what rounding out costs; and as many times that as the largest score, unless
+  // scores are `far_apart`, so that the rounding of a score changes no weight. Returns the root of the mean square of the
+  // errors, relative to that of the results.
+  double compare(bool round_q, double weight_error, bool far_apart = false) {
     double errors = 0, sizes = 0;
     int reported = 0;
     for (int64_t t = 0; t < c_.tokens; ++t) {
@@ -300,7 +302,7 @@ class Attention {
           if (!std::isfinite(e.value)) {
             good = std::isnan(e.value) ? std::isnan(value) : value == e.value;
           } else {
-            const double allowed = weight_error * (1 + e.largest_score) * e.mean_size +
+            const double allowed = weight_error * (far_apart ? 1 : 1 + e.largest_score) * e.mean_size +
                                    unit_of(c_.out_type) * (std::abs(e.value) + weight_error * e.mean_size) + 1e-7;
             good = std::abs(value - e.value) <= allowed;
             errors += (value - e.value) * (value - e.value);
@@ -383,14 +385,14 @@ constexpr double fp32_error = 1e-6;
 double rounded_weights(Type type) { return unit_of(type) + 2e-6; }
 
 // By every kernel that has the head size: that of Hopper with a block for each piece of work, and with three for all.
-void check_prefill(Attention& attention, double weight_error) {
+void check_prefill(Attention& attention, double weight_error, bool far_apart = false) {
   ASSERT_EQ(attention.prefill(), "");
-  attention.compare(true, weight_error);
+  attention.compare(true, weight_error, far_apart);
   if (!attention.has_hopper_kernel()) return;
   for (const bool few_blocks : {false, true}) {
     SCOPED_TRACE(few_blocks ? "Hopper, three blocks" : "Hopper");
     ASSERT_EQ(attention.prefill_on_hopper(few_blocks), "");
-    attention.compare(true, weight_error);
+    attention.compare(true, weight_error, far_apart);
   }
 }
 
@@ -512,6 +514,36 @@ TEST(TunedAttention, LargeQueries) {
     Attention attention(c, random);
     ASSERT_EQ(attention.decode(3), "");
     attention.compare(false, fp32_error);
+  }
+}
+
+// Scores of billions: the largest one has all the weight.
+TEST(TunedAttention, HugeScores) {
+  for (const Type type : {BF16, F16}) {
+    for (const int64_t size : {64, 96, 128}) {
+      for (const bool few : {false, true}) {
+        Random random(9);
+        Case c;
+        c.q_type = c.cache_type = c.out_type = type;
+        c.size = size;
+        c.slots = 300;
+        c.tokens = few ? 3 : 40;
+        c.q_size = type == F16 ? 1e4f : 1e6f;
+        c.k_size = type == F16 ? 1e4f : 1e6f;
+        for (int64_t t = 0; t < c.tokens; ++t) {
+          c.sequence.push_back(0);
+          c.position.push_back(static_cast<int32_t>(t * 299 / (c.tokens - 1)));
+        }
+        Attention attention(c, random);
+        SCOPED_TRACE(attention.text());
+        if (few) {
+          ASSERT_EQ(attention.decode(3), "");
+          attention.compare(false, fp32_error, true);
+        } else {
+          check_prefill(attention, rounded_weights(type), true);
+        }
+      }
+    }
   }
 }
 

@@ -48,8 +48,8 @@ inline int copies_with_uniform_addresses(const std::string& image) {
 }
 
 // What compiled before, so that a test compiles only what has changed since: all of it takes seven minutes of a core. The same compiler
-// does the same with the same source and options, so that a hash of them stands for the result. Written anew where
-// ANYACCEL_WRITE_RESOURCES is set; nothing is taken from the record then.
+// does the same with the same source and options, so that a hash of them stands for the result. Where ANYACCEL_WRITE_RESOURCES is
+// set, it is written anew, with the hashes of what there is now.
 class CompileRecord {
  public:
   static CompileRecord& instance() {
@@ -67,14 +67,15 @@ class CompileRecord {
   static bool is_written() { return std::getenv("ANYACCEL_WRITE_RESOURCES") != nullptr; }
 
   bool has(const cuda::RuntimeCompiler& compiler, const std::string& hash) {
-    if (is_written()) return false;
     const std::string& identity = compiler.identity();
     const std::string word = identity.substr(0, identity.find(' '));
     if (!known_.contains(word)) {
       std::ifstream stream(file_of(word));
       for (std::string line; std::getline(stream, line);) known_[word].insert(line);
     }
-    return known_[word].contains(hash);
+    if (!known_[word].contains(hash)) return false;
+    add(compiler, hash);
+    return true;
   }
   void add(const cuda::RuntimeCompiler& compiler, const std::string& hash) {
     if (is_written()) compiled_[compiler.identity()].insert(hash);

@@ -51,6 +51,7 @@ class OptimizerChecker {
   void check(size_t index, const ParameterTensors& parameter) {
     const Roles roles(spec_, parameter);
     const Tensor& param = *roles.tensors[0];
+    names_ = roles.names;
     for (size_t i = 0; i < roles.count; ++i) {
       const Tensor& tensor = *roles.tensors[i];
       if (!tensor) fail(index, roles.names[i], "is empty; it must be given");
@@ -68,10 +69,11 @@ class OptimizerChecker {
       if (!contiguous && written) check_elements_distinct(index, roles.names[i], tensor);
       if (tensor.numel() == 0) continue;
       if (ranges_[i].empty()) ranges_[i].reserve(count_);
-      const AddressRange range = contiguous ? AddressRange{reinterpret_cast<uintptr_t>(tensor.data()),
-                                                           reinterpret_cast<uintptr_t>(tensor.data()) + tensor.nbytes()}
-                                            : address_range(tensor.view_for_driver());
-      ranges_[i].push_back({range, &tensor, roles.names[i], index, i, written, contiguous});
+      const auto begin = reinterpret_cast<uintptr_t>(tensor.data());
+      const AddressRange range =
+          contiguous ? AddressRange{begin, begin + tensor.nbytes()} : address_range(tensor.view_for_driver());
+      ranges_[i].push_back(
+          {range, &tensor, static_cast<uint32_t>(index), static_cast<uint16_t>(i), written, contiguous});
     }
     check_dtypes(index, parameter);
   }
@@ -79,23 +81,28 @@ class OptimizerChecker {
   // Called once all parameters were checked. A parameter is written by a thread of its own, so that nothing else in the
   // list may lie where a tensor is written.
   void check_memory() {
-    // Lists usually come in the order of their addresses, and then nothing is sorted here: this is done in every step.
-    std::vector<Range> all;
-    all.reserve(ranges_.size() * count_);
-    const auto before = [](const Range& a, const Range& b) { return a.at.begin < b.at.begin; };
+    // Lists usually come in the order of their addresses. This is done in every step, so that they are merged as they are.
     for (std::vector<Range>& list : ranges_) {
+      const auto before = [](const Range& a, const Range& b) { return a.at.begin < b.at.begin; };
       if (!std::is_sorted(list.begin(), list.end(), before)) std::sort(list.begin(), list.end(), before);
-      const auto middle = static_cast<ptrdiff_t>(all.size());
-      all.insert(all.end(), list.begin(), list.end());
-      std::inplace_merge(all.begin(), all.begin() + middle, all.end(), before);
     }
+    std::array<size_t, 5> next_of{};
     std::vector<const Range*> open;  // those that begin before the next one, and may reach into it
-    for (const Range& next : all) {
-      std::erase_if(open, [&](const Range* range) { return range->at.end <= next.at.begin; });
-      for (const Range* range : open) {
-        if (share_memory(*range, next)) fail_shared(*range, next);
+    for (uintptr_t reach = 0;;) {
+      const Range* next = nullptr;
+      for (size_t i = 0; i < ranges_.size(); ++i) {
+        if (next_of[i] == ranges_[i].size()) continue;
+        const Range& first = ranges_[i][next_of[i]];
+        if (!next || first.at.begin < next->at.begin) next = &first;
       }
-      open.push_back(&next);
+      if (!next) return;
+      ++next_of[next->role];
+      if (next->at.begin >= reach) open.clear();
+      for (const Range* range : open) {
+        if (range->at.end > next->at.begin && share_memory(*range, *next)) fail_shared(*range, *next);
+      }
+      open.push_back(next);
+      reach = std::max(reach, next->at.end);
     }
   }
 
@@ -111,9 +118,8 @@ class OptimizerChecker {
   struct Range {
     AddressRange at;
     const Tensor* tensor;
-    const char* name;
-    size_t index;  // of the parameter
-    size_t role;
+    uint32_t index;  // of the parameter
+    uint16_t role;   // the tensor's place among the arguments
     bool written, contiguous;
   };
 
@@ -131,8 +137,8 @@ class OptimizerChecker {
     const Range& first = in_order ? a : b;
     const Range& second = in_order ? b : a;
     const std::string of = second.index == first.index ? "" : " of parameter " + std::to_string(first.index);
-    fail(second.index, second.name,
-         std::string("shares memory with ") + first.name + of + "; each tensor must have its own");
+    fail(second.index, names_[second.role],
+         std::string("shares memory with ") + names_[first.role] + of + "; each tensor must have its own");
   }
 
   [[noreturn]] void fail(size_t index, const char* tensor, const std::string& what) const {
@@ -203,6 +209,7 @@ class OptimizerChecker {
   const OptimizerSpec& spec_;
   size_t count_;
   std::array<std::vector<Range>, 5> ranges_;  // of the tensors with elements, by their place among the arguments
+  std::array<const char*, 5> names_{};
   Device good_place_;
   bool has_good_place_ = false;
   bool several_places_ = false;

@@ -48,6 +48,20 @@ sed -i 's#/[^;>,"]*/libutf8proc\.a#/nowhere/libnothing_of_this_name.a#' "$target
 cmake -S "$work" -B "$work/incomplete" -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/log" 2>&1 && fail "a library is missing, and CMake did not say so"
 tr -s ' \n' ' ' <"$work/log" | grep -q 'link libnothing_of_this_name.a, which this machine does not have: install' ||
   fail "a missing library: $(cat "$work/log")"
+# A project that can do without it sees no target of it.
+mkdir "$work/optional"
+cat >"$work/optional/CMakeLists.txt" <<'C'
+cmake_minimum_required(VERSION 3.25)
+project(optional LANGUAGES CXX)
+find_package(anyaccel QUIET)
+foreach(library anyaccel nn conformance plugin)
+  if(anyaccel_FOUND OR TARGET anyaccel::${library})
+    message(FATAL_ERROR "found: '${anyaccel_FOUND}', and anyaccel::${library} is a target")
+  endif()
+endforeach()
+C
+cmake -S "$work/optional" -B "$work/without" -DCMAKE_PREFIX_PATH="$work/prefix" >"$work/log" 2>&1 ||
+  fail "a missing library of an optional package: $(cat "$work/log")"
 sed 's#/[^;>,"]*/libutf8proc\.a#/nowhere/libutf8proc.a#' "$work/targets" >"$targets"
 cmake -S "$work" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" -DCMAKE_CXX_FLAGS="$flags" >"$work/log" 2>&1 &&
   cmake --build "$work/build" >>"$work/log" 2>&1 || fail "building: $(cat "$work/log")"

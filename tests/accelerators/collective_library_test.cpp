@@ -119,6 +119,25 @@ void broadcasts(const Member& m) {
   }
 }
 
+// The library would return an error to the second member, and leave the first one waiting for it.
+TEST(CollectiveLibrary, OneMemberPerProcess) {
+  const auto library = opened(mlu::cncl_table);
+  const std::vector<char> id = new_id(*library);
+  LibraryCommunicator first(*library, std::make_unique<HostDevice>(0), id.data(), 0, 1);
+  try {
+    LibraryCommunicator second(*library, std::make_unique<HostDevice>(1), id.data(), 1, 2);
+    ADD_FAILURE() << "joined";
+  } catch (const abi::Failure& failure) {
+    EXPECT_EQ(failure.code(), AA_UNIMPLEMENTED);
+    EXPECT_NE(std::string(failure.what()).find("give each device a process of its own"), std::string::npos)
+        << failure.what();
+  }
+  const std::vector<char> other = new_id(*library);
+  LibraryCommunicator another(*library, std::make_unique<HostDevice>(1), other.data(), 0, 1);
+  another.close();
+  first.close();
+}
+
 TEST(CollectiveLibrary, IdOf136BytesInLists) {
   const auto library = opened(cncl);
   EXPECT_STREQ(library->name(), "cncl");

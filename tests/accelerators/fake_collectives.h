@@ -25,7 +25,12 @@ inline std::string thousands_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000);
 }
 
-inline const LibraryTable& cncl = mlu::cncl_table;
+// Its members are threads here, which the real one does not allow.
+inline const LibraryTable cncl = [] {
+  LibraryTable table = mlu::cncl_table;
+  table.one_member_per_process = false;
+  return table;
+}();
 inline const LibraryTable& ascend = npu::hccl_table;
 inline const LibraryTable& tccl = sdaa::tccl_table;
 

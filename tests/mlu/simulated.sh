@@ -18,6 +18,6 @@ bound="$bound
 $(sed -n '/define ANYACCEL_CNNL_FUNCTIONS/,/^struct CnnlApi/p' "$2/src/accelerators/mlu/cnnl_api.h" | grep -oE 'X\(cnnl[A-Za-z_0-9]+' | cut -c3-)"
 # The first is called in the probe's child process, whose calls are in no report; the second where there is no other copy (faults).
 untouched="cnrtGetDeviceCount cnrtMemcpyAsync"
-# CNCL refuses the second member of a process, for which the first one would wait long.
+# A process has one member of a communicator of CNCL. The suite says so, but in one process the other member would wait for ever.
 left_out="!collectives.two_devices_in_one_process"
 more_runs() { :; }

@@ -67,6 +67,7 @@ LibraryCommunicator::~LibraryCommunicator() = default;
 
 void LibraryCommunicator::join(const void* id, int32_t size) {
   const LibraryTable& table = library_.table_;
+  library_.admit(id);
   int result = table.success;
   switch (table.join) {
     case JoinCall::id_by_pointer:

@@ -74,6 +74,16 @@ int Library::operation_of(int32_t operation) const {
   return table_.operations[index];
 }
 
+void Library::admit(const void* id) const {
+  if (!table_.one_member_per_process) return;
+  const std::lock_guard lock(mutex_);
+  if (used_ids_.emplace(static_cast<const char*>(id), table_.id_bytes).second) return;
+  throw abi::Failure(AA_UNIMPLEMENTED,
+                     std::string(table_.name) +
+                         " lets a process have one member of a communicator, and this process has joined this one: "
+                         "give each device a process of its own (`anyaccel launch` starts them)");
+}
+
 void Library::id_create(void* id) const { check(id_create_(id), table_.names.id_create); }
 
 void Library::group_begin() const {

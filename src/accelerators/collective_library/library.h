@@ -18,6 +18,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <set>
 #include <span>
 #include <string>
 
@@ -78,6 +80,7 @@ struct LibraryTable {
   JoinCall join = JoinCall::id_by_value;
   BroadcastCall broadcast = BroadcastCall::two_buffers;
   AsyncErrorCall async_error = AsyncErrorCall::through_pointer;
+  bool one_member_per_process = false;  // an id can be used only once in a process
   // The library's numbers, indexed by aa_dtype and by aa_reduce_op. `carried` is the number of a one-byte type by which
   // any data can be transferred.
   std::array<int16_t, AA_DTYPE_F8_E5M2 + 1> types;
@@ -123,9 +126,13 @@ class Library {
   // Return the library's numbers for a type to reduce and for an operation. They throw AA_UNIMPLEMENTED if it has none.
   int type_of(int32_t dtype) const;
   int operation_of(int32_t operation) const;
+  // Called before a member joins. Throws AA_UNIMPLEMENTED if the library lets a process have one member, and it has.
+  void admit(const void* id) const;
 
   const LibraryTable& table_;
   std::string version_;
+  mutable std::mutex mutex_;
+  mutable std::set<std::string> used_ids_;  // mutex_
 
   Result (*id_create_)(void* id) = nullptr;
   void (*join_)() = nullptr;  // one of JoinCall

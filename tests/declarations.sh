@@ -1,5 +1,5 @@
 # Compiles $3, which compares declarations of ours with a vendor's headers, with the compiler $1 and the source folder $2. The
-# headers' folders follow; patterns are expanded, because the folder of Python packages has Python's version in its name.
+# headers' folders follow, unless the compiler finds the headers; patterns are expanded, because the folder of Python packages has Python's version in its name.
 compiler=$1 source=$2 file=$3
 shift 3
 includes=
@@ -8,5 +8,8 @@ for folder in $*; do
   [ -d "$folder" ] || { echo "skipped: there is no folder $folder of vendor's headers"; exit 77; }
   includes="$includes -isystem $folder"
 done
+# shellcheck disable=SC2086
+"$compiler" -std=c++20 -E -I"$source/src" -I"$source/include" $includes "$source/tests/$file" >/dev/null 2>&1 ||
+  { echo "skipped: the vendor's headers that $file includes are not installed"; exit 77; }
 # shellcheck disable=SC2086
 exec "$compiler" -std=c++20 -fsyntax-only -I"$source/src" -I"$source/include" $includes "$source/tests/$file"

@@ -1,54 +1,89 @@
-// Compiled, never run: what src/accelerators/cpu/onednn.cpp, which includes the header of oneDNN 2, takes for granted of oneDNN 3,
-// against the header of that.
+// Compiled, never run: the declarations of src/accelerators/cpu/onednn_api.h against oneDNN's header, of version 2 or 3.
 #include <dnnl.h>
 
 #include <type_traits>
 
+#include "accelerators/cpu/onednn_api.h"
+
 namespace {
 
+namespace ours = anyaccel::cpu::onednn::api;
+
+// A type of ours and one of oneDNN that functions pass in the same way.
+template <class Ours, class Theirs>
+constexpr bool same = std::is_same_v<Ours, Theirs>;
+template <class Ours, class Theirs>
+requires(std::is_enum_v<Ours> || std::is_enum_v<Theirs>) constexpr bool same<Ours, Theirs> = sizeof(Ours) ==
+                                                                                                 sizeof(Theirs) &&
+                                                                                             !std::is_pointer_v<Theirs>;
+template <class Ours, class Theirs>  // pointers to what only the library knows, which have their own names here
+constexpr bool same<Ours*, Theirs*> = std::is_class_v<Ours> ? std::is_class_v<Theirs> &&
+                                                                  (std::is_const_v<Ours> == std::is_const_v<Theirs>)
+                                                            : same<Ours, Theirs>;
+
+template <class Ours, class Theirs>
+constexpr bool same_function = false;
+template <class Ours, class... OurArguments, class Theirs, class... TheirArguments>
+requires(sizeof...(OurArguments) ==
+         sizeof...(TheirArguments)) constexpr bool same_function<Ours(OurArguments...), Theirs(TheirArguments...)> =
+    same<Ours, Theirs> && (same<OurArguments, TheirArguments> && ...);
+
+#define SAME(function) static_assert(same_function<decltype(ours::function), decltype(::function)>)
+SAME(dnnl_version);
+SAME(dnnl_get_effective_cpu_isa);
+SAME(dnnl_engine_create);
+SAME(dnnl_engine_destroy);
+SAME(dnnl_stream_create);
+SAME(dnnl_stream_destroy);
+SAME(dnnl_memory_desc_get_size);
+SAME(dnnl_primitive_attr_create);
+SAME(dnnl_primitive_attr_destroy);
+SAME(dnnl_primitive_attr_set_scratchpad_mode);
+SAME(dnnl_primitive_desc_destroy);
+SAME(dnnl_primitive_desc_query_md);
+SAME(dnnl_primitive_create);
+SAME(dnnl_primitive_destroy);
+SAME(dnnl_primitive_execute);
+SAME(dnnl_memory_create);
+SAME(dnnl_memory_destroy);
+SAME(dnnl_memory_set_data_handle);
+#if DNNL_VERSION_MAJOR == 2
+SAME(dnnl_memory_desc_init_by_strides);
+static_assert(same_function<dnnl_status_t(ours::Product2*, const ours::Matrix*, const ours::Matrix*,
+                                          const ours::Matrix*, const ours::Matrix*),
+                            decltype(::dnnl_matmul_desc_init)>);
+static_assert(std::is_same_v<const_dnnl_op_desc_t, const void*>);
+static_assert(sizeof(ours::Matrix2) >= sizeof(dnnl_memory_desc_t) &&
+              alignof(ours::Matrix2) >= alignof(dnnl_memory_desc_t));
+static_assert(sizeof(ours::Product2) >= sizeof(dnnl_matmul_desc_t) &&
+              alignof(ours::Product2) >= alignof(dnnl_matmul_desc_t));
+#else
 static_assert(DNNL_VERSION_MAJOR == 3);
+SAME(dnnl_memory_desc_create_with_strides);
+SAME(dnnl_memory_desc_destroy);
+SAME(dnnl_matmul_primitive_desc_create);
+#endif
 
-using Md = const_dnnl_memory_desc_t;
-template <class Function, Function* function>
-constexpr bool declared = true;
-
-static_assert(std::is_pointer_v<dnnl_memory_desc_t> && std::is_pointer_v<Md>);
-// NOLINTBEGIN(misc-redundant-expression)
-static_assert(declared<dnnl_status_t(dnnl_memory_desc_t*, int, const dnnl_dims_t, dnnl_data_type_t, const dnnl_dims_t),
-                       dnnl_memory_desc_create_with_strides>);
-static_assert(declared<dnnl_status_t(dnnl_memory_desc_t), dnnl_memory_desc_destroy>);
-static_assert(
-    declared<dnnl_status_t(dnnl_primitive_desc_t*, dnnl_engine_t, Md, Md, Md, Md, const_dnnl_primitive_attr_t),
-             dnnl_matmul_primitive_desc_create>);
-// Functions of both versions that take descriptions.
-static_assert(declared<size_t(Md), dnnl_memory_desc_get_size>);
-static_assert(declared<Md(const_dnnl_primitive_desc_t, dnnl_query_t, int), dnnl_primitive_desc_query_md>);
-static_assert(declared<dnnl_status_t(dnnl_memory_t*, Md, dnnl_engine_t, void*), dnnl_memory_create>);
-// And others.
-static_assert(declared<const dnnl_version_t*(), dnnl_version>);
-static_assert(declared<dnnl_status_t(dnnl_engine_t*, dnnl_engine_kind_t, size_t), dnnl_engine_create>);
-static_assert(declared<dnnl_status_t(dnnl_engine_t), dnnl_engine_destroy>);
-static_assert(declared<dnnl_status_t(dnnl_stream_t*, dnnl_engine_t, unsigned), dnnl_stream_create>);
-static_assert(declared<dnnl_status_t(dnnl_stream_t), dnnl_stream_destroy>);
-static_assert(declared<dnnl_status_t(dnnl_primitive_attr_t*), dnnl_primitive_attr_create>);
-static_assert(declared<dnnl_status_t(dnnl_primitive_attr_t), dnnl_primitive_attr_destroy>);
-static_assert(
-    declared<dnnl_status_t(dnnl_primitive_attr_t, dnnl_scratchpad_mode_t), dnnl_primitive_attr_set_scratchpad_mode>);
-static_assert(declared<dnnl_status_t(dnnl_primitive_desc_t), dnnl_primitive_desc_destroy>);
-static_assert(declared<dnnl_status_t(dnnl_primitive_t*, const_dnnl_primitive_desc_t), dnnl_primitive_create>);
-static_assert(declared<dnnl_status_t(dnnl_primitive_t), dnnl_primitive_destroy>);
-static_assert(declared<dnnl_status_t(const_dnnl_primitive_t, dnnl_stream_t, int, const dnnl_exec_arg_t*),
-                       dnnl_primitive_execute>);
-static_assert(declared<dnnl_status_t(dnnl_memory_t), dnnl_memory_destroy>);
-static_assert(declared<dnnl_status_t(dnnl_memory_t, void*), dnnl_memory_set_data_handle>);
-// NOLINTEND(misc-redundant-expression)
-
-// The values of version 2.
-static_assert(DNNL_ARG_SRC == 1 && DNNL_ARG_WEIGHTS == 33 && DNNL_ARG_DST == 17 && DNNL_ARG_SCRATCHPAD == 80);
-static_assert(dnnl_bf16 == 2 && dnnl_f32 == 3 && dnnl_cpu == 1 && dnnl_stream_default_flags == 1);
-static_assert(dnnl_scratchpad_mode_user == 1 && dnnl_query_scratchpad_md == 136);
-static_assert(dnnl_success == 0 && dnnl_out_of_memory == 1 && dnnl_unimplemented == 3);
-static_assert(DNNL_RUNTIME_SEQ == 1 && DNNL_RUNTIME_OMP == 2);
-static_assert(DNNL_MAX_NDIMS == 12);
+#define SAME_VALUE(name) static_assert(static_cast<int>(ours::name) == static_cast<int>(::name))
+SAME_VALUE(dnnl_success);
+SAME_VALUE(dnnl_out_of_memory);
+SAME_VALUE(dnnl_unimplemented);
+SAME_VALUE(dnnl_bf16);
+SAME_VALUE(dnnl_f32);
+SAME_VALUE(dnnl_cpu);
+SAME_VALUE(dnnl_scratchpad_mode_user);
+SAME_VALUE(dnnl_query_scratchpad_md);
+SAME_VALUE(dnnl_stream_default_flags);
+static_assert(DNNL_RUNTIME_SEQ == ours::kRuntimeSeq && DNNL_RUNTIME_OMP == ours::kRuntimeOmp);
+static_assert(DNNL_ARG_SRC == ours::kArgSource && DNNL_ARG_DST == ours::kArgOut &&
+              DNNL_ARG_WEIGHTS == ours::kArgWeights && DNNL_ARG_SCRATCHPAD == ours::kArgScratchpad);
+static_assert(std::is_same_v<ours::dnnl_dims_t, ::dnnl_dims_t>);
+static_assert(sizeof(ours::dnnl_exec_arg_t) == sizeof(::dnnl_exec_arg_t) &&
+              offsetof(ours::dnnl_exec_arg_t, memory) == offsetof(::dnnl_exec_arg_t, memory));
+static_assert(sizeof(ours::dnnl_version_t) == sizeof(::dnnl_version_t) &&
+              offsetof(ours::dnnl_version_t, major) == offsetof(::dnnl_version_t, major) &&
+              offsetof(ours::dnnl_version_t, minor) == offsetof(::dnnl_version_t, minor) &&
+              offsetof(ours::dnnl_version_t, patch) == offsetof(::dnnl_version_t, patch) &&
+              offsetof(ours::dnnl_version_t, cpu_runtime) == offsetof(::dnnl_version_t, cpu_runtime));
 
 }  // namespace

@@ -1,10 +1,7 @@
-// Implements onednn.h: opens oneDNN and runs its bf16 product. The only file that includes oneDNN's header, which is that of
-// version 2. Version 3 has the same values, handles and functions but for those that describe matrices and products: there, a
-// description of a matrix is an object of the library (https://uxlfoundation.github.io/oneDNN/v3/dev_guide_transition_to_v3.html).
+// Implements onednn.h: opens oneDNN, version 2 or 3, and runs its bf16 product.
 #include "accelerators/cpu/onednn.h"
 
 #include <dlfcn.h>
-#include <dnnl.h>
 
 #include <array>
 #include <atomic>
@@ -15,17 +12,19 @@
 #include <vector>
 
 #include "accelerators/cpu/kernels/scratch.h"
+#include "accelerators/cpu/onednn_api.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 
 namespace anyaccel::cpu::onednn {
 namespace {
 
+using namespace api;
+
 // In the order in which they are looked for.
 constexpr std::array kFileNames = {"libdnnl.so.3", "libdnnl.so.2"};
 
-// The functions in use. Their types come from the header, their addresses from dlsym. In version 3 const dnnl_memory_desc_t* is
-// a pointer to an object that only the library knows.
+// The functions in use.
 #define AA_ONEDNN_FUNCTIONS(X)               \
   X(dnnl_version)                            \
   X(dnnl_get_effective_cpu_isa)              \
@@ -54,24 +53,17 @@ constexpr std::array kFileNames = {"libdnnl.so.3", "libdnnl.so.2"};
   X(dnnl_memory_desc_destroy)             \
   X(dnnl_matmul_primitive_desc_create)
 
-using Md = dnnl_memory_desc_t;
 class Product;
 
 // The library once it is open; never closed.
 struct Opened {
   Library library;
   int major = 0;  // version: 2 or 3
-#define AA_MEMBER(name) decltype(&::name) name = nullptr;
+#define AA_MEMBER(name) decltype(&api::name) name = nullptr;
   AA_ONEDNN_FUNCTIONS(AA_MEMBER)
   AA_ONEDNN_2_FUNCTIONS(AA_MEMBER)  // null in version 3
+  AA_ONEDNN_3_FUNCTIONS(AA_MEMBER)  // null in version 2
 #undef AA_MEMBER
-  // Version 3's own functions (dnnl.h of 3.0), null in version 2.
-  dnnl_status_t (*dnnl_memory_desc_create_with_strides)(Md** description, int ndims, const dnnl_dims_t dims,
-                                                        dnnl_data_type_t type, const dnnl_dims_t strides) = nullptr;
-  dnnl_status_t (*dnnl_memory_desc_destroy)(Md* description) = nullptr;
-  dnnl_status_t (*dnnl_matmul_primitive_desc_create)(dnnl_primitive_desc_t* product, dnnl_engine_t engine, const Md* x,
-                                                     const Md* w, const Md* bias, const Md* out,
-                                                     const_dnnl_primitive_attr_t attributes) = nullptr;
   // Functions of the OpenMP library that this oneDNN uses; null if it was built without threads.
   void (*omp_set_num_threads)(int) = nullptr;
   int (*omp_get_max_threads)() = nullptr;
@@ -99,7 +91,8 @@ void check(const Opened& dnnl, dnnl_status_t status, const char* what) {
 // Opens the file; the reason stays empty on success.
 std::string open_library(Opened& dnnl, const char* file_name) {
   const std::string file = file_name;
-  const std::string advice = "; install the Debian package libdnnl2";
+  const std::string advice =
+      "; install its package (Debian 12: libdnnl2, Debian 13: libdnnl3.6, Ubuntu 24.04: libdnnl3)";
   void* handle = dlopen(file_name, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* error = dlerror();
@@ -114,7 +107,7 @@ std::string open_library(Opened& dnnl, const char* file_name) {
   const dnnl_version_t& version = *dnnl.dnnl_version();
   const std::string number =
       std::to_string(version.major) + "." + std::to_string(version.minor) + "." + std::to_string(version.patch);
-  if (version.major != 3 && (version.major != DNNL_VERSION_MAJOR || version.minor < DNNL_VERSION_MINOR)) {
+  if (version.major != 3 && (version.major != 2 || version.minor < 6)) {
     return "oneDNN: " + file + " is version " + number + "; 2.6, a later 2.x or 3.x is needed";
   }
   dnnl.major = version.major;
@@ -128,9 +121,9 @@ std::string open_library(Opened& dnnl, const char* file_name) {
   dnnl.omp_set_num_threads = reinterpret_cast<void (*)(int)>(dlsym(handle, "omp_set_num_threads"));
   dnnl.omp_get_max_threads = reinterpret_cast<int (*)()>(dlsym(handle, "omp_get_max_threads"));
   const bool omp = dnnl.omp_set_num_threads != nullptr && dnnl.omp_get_max_threads != nullptr;
-  if (version.cpu_runtime != DNNL_RUNTIME_SEQ && !(version.cpu_runtime == DNNL_RUNTIME_OMP && omp)) {
+  if (version.cpu_runtime != kRuntimeSeq && !(version.cpu_runtime == kRuntimeOmp && omp)) {
     return "oneDNN: " + file + " " + number + " has a threading runtime (" + std::to_string(version.cpu_runtime) +
-           ") that cannot be kept to one thread; a build with OpenMP, such as Debian's libdnnl2, is needed";
+           ") that cannot be kept to one thread; a build with OpenMP, such as Debian's, is needed";
   }
   dnnl.library.version = number + ", instruction set " + std::to_string(dnnl.dnnl_get_effective_cpu_isa());
   if (dnnl.dnnl_engine_create(&dnnl.engine, dnnl_cpu, 0) != dnnl_success ||
@@ -200,7 +193,7 @@ class Product {
                                                    attributes),
             choosing);
     } else {
-      dnnl_matmul_desc_t product;
+      Product2 product;
       check(dnnl, dnnl.dnnl_matmul_desc_init(&product, x_.get(), w_.get(), nullptr, out_.get()),
             "describing a product");
       check(dnnl, dnnl.dnnl_primitive_desc_create(&description, &product, attributes, dnnl.engine, nullptr), choosing);
@@ -227,10 +220,8 @@ class Product {
       set(operands[1], const_cast<uint16_t*>(w));
       set(operands[2], out);
       if (scratchpad_bytes_ > 0) set(operands[3], scratch<char>(Scratch::Row2, scratchpad_bytes_));
-      const dnnl_exec_arg_t arguments[] = {{DNNL_ARG_SRC, operands[0]},
-                                           {DNNL_ARG_WEIGHTS, operands[1]},
-                                           {DNNL_ARG_DST, operands[2]},
-                                           {DNNL_ARG_SCRATCHPAD, operands[3]}};
+      const dnnl_exec_arg_t arguments[] = {
+          {kArgSource, operands[0]}, {kArgWeights, operands[1]}, {kArgOut, operands[2]}, {kArgScratchpad, operands[3]}};
       check(dnnl_, dnnl_.dnnl_primitive_execute(primitive_, dnnl_.stream, scratchpad_bytes_ > 0 ? 4 : 3, arguments),
             "a bf16 product");
     } catch (...) {
@@ -261,12 +252,14 @@ class Product {
                             : dnnl.dnnl_memory_desc_init_by_strides(&here_, 2, dims, type, strides),
             "describing a matrix");
     }
-    const Md* get() const { return object_ != nullptr ? object_ : &here_; }
+    const api::Matrix* get() const {
+      return object_ != nullptr ? object_ : reinterpret_cast<const api::Matrix*>(&here_);
+    }
 
    private:
-    Md here_ = {};
-    Md* object_ = nullptr;
-    dnnl_status_t (*destroy_)(Md*) = nullptr;
+    Matrix2 here_ = {};
+    api::Matrix* object_ = nullptr;
+    dnnl_status_t (*destroy_)(api::Matrix*) = nullptr;
   };
 
   void set(dnnl_memory_t memory, void* data) {
@@ -284,10 +277,9 @@ class Product {
       idle_.reserve(++made_);  // so that put() needs no memory
     }
     Operands operands = {};
-    const Md* const descriptions[] = {x_.get(), w_.get(), out_.get(), scratchpad_};
+    const api::Matrix* const descriptions[] = {x_.get(), w_.get(), out_.get(), scratchpad_};
     for (size_t i = 0; i < (scratchpad_bytes_ > 0 ? 4u : 3u); ++i) {
-      const dnnl_status_t status =
-          dnnl_.dnnl_memory_create(&operands[i], descriptions[i], dnnl_.engine, DNNL_MEMORY_NONE);
+      const dnnl_status_t status = dnnl_.dnnl_memory_create(&operands[i], descriptions[i], dnnl_.engine, nullptr);
       if (status == dnnl_success) continue;
       destroy(operands);
       check(dnnl_, status, "making an operand");
@@ -308,7 +300,7 @@ class Product {
   Opened& dnnl_;
   Matrix x_, w_, out_;
   std::unique_ptr<dnnl_primitive_desc, dnnl_status_t (*)(dnnl_primitive_desc_t)> description_{nullptr, nullptr};
-  const Md* scratchpad_ = nullptr;  // part of description_
+  const api::Matrix* scratchpad_ = nullptr;  // part of description_
   size_t scratchpad_bytes_ = 0;
   dnnl_primitive_t primitive_ = nullptr;
   std::mutex mutex_;

@@ -27,8 +27,8 @@
 // are compiled for the baseline only. Keep vector code out of lambdas that a template of such a header calls
 // (WorkerPool::run): let the lambda call a function of HWY_NAMESPACE, so that it surely has the instruction set.
 //
-// Highway's sets stand for cpu::Isa: AVX3 is Avx512 and Amx (whose kernels use base/simd/amx.h), AVX2 is Avx2, and the scalar (one lane) or EMU128
-// fallback, compiled for plain x86-64, is Baseline. cpu::set_isa() governs them all.
+// Highway's sets stand for cpu::Isa: AVX3 is Avx512 and Amx (whose kernels use base/simd/amx.h), AVX2 is Avx2, and SCALAR
+// (one lane), compiled for plain x86-64, is Baseline. cpu::set_isa() governs them all.
 #pragma once
 
 #include "base/simd/cpu_features.h"
@@ -36,11 +36,14 @@
 #if defined(HIGHWAY_HWY_DETECT_TARGETS_H_)
 #error "include base/simd/dispatch.h before the headers of Highway"
 #endif
+// Of the sets for x86, whose bits are 0 to 14, those named here are used. Later versions of Highway have more, for which every kernel would
+// be compiled without ever being selected, and a baseline of 128 bits, which takes an infinite fp16 for 65536 (1.0.4 to 1.2).
 #if defined(AA_WITHOUT_AVX512)  // some builds with a sanitizer (src/CMakeLists.txt)
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL | HWY_AVX3)
+#define HWY_DISABLED_TARGETS (0x7fff & ~HWY_AVX2)
 #else
-#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SSE4 | HWY_AVX3_DL)
+#define HWY_DISABLED_TARGETS (0x7fff & ~(HWY_AVX2 | HWY_AVX3))
 #endif
+#define HWY_BROKEN_EMU128 1  // the baseline has one lane, whatever the compiler
 
 // Makes the versions of a function selectable, and selects the one for the instruction set in use. They take the place of
 // HWY_EXPORT and HWY_DYNAMIC_DISPATCH, which need Highway's shared library: that measures the resolution of the clock when

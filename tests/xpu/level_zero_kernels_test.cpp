@@ -2,7 +2,6 @@
 #include <thread>
 
 #include "accelerators/xpu/level_zero/spirv_compiler.h"
-#include "base/process/shell.h"
 #include "base/process/subprocess.h"
 #include "xpu/level_zero_test_support.h"
 
@@ -27,9 +26,10 @@ constexpr const char* scale_source =
     "}\n";
 constexpr uint32_t scale_group = 32;
 
-bool has_compilers() { return !find_program("clang-14").empty() && !find_program("llvm-spirv-14").empty(); }
+bool has_compilers() { return !xpu::level_zero::find_spirv_tools().clang.empty(); }
 #define SKIP_WITHOUT_COMPILERS() \
-  if (!has_compilers()) GTEST_SKIP() << "clang-14 or llvm-spirv-14 (Debian packages of these names) is not installed"
+  if (!has_compilers())          \
+  GTEST_SKIP() << "there are no clang and llvm-spirv of one version (Debian packages of these names)"
 
 size_t left_in(const fs::path& folder) {
   return static_cast<size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
@@ -66,7 +66,8 @@ TEST(SpirvCompiler, TakesSubGroupsHalvesAndRequiredWidths) {
   ASSERT_TRUE(output.succeeded) << output.log;
   const test::TemporaryFolder folder;
   const auto file = folder.write("k.spv", std::string(output.image.begin(), output.image.end()));
-  const ProcessResult text = run_program({"llvm-spirv-14", "--to-text", file.string(), "-o", "-"});
+  const ProcessResult text =
+      run_program({xpu::level_zero::find_spirv_tools().translator, "--to-text", file.string(), "-o", "-"});
   ASSERT_TRUE(text.ok()) << text.output;
   EXPECT_NE(text.output.find("Capability Groups"), std::string::npos);
   EXPECT_NE(text.output.find("Capability SubgroupDispatch"), std::string::npos);

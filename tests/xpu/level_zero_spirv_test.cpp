@@ -4,7 +4,6 @@
 
 #include "accelerators/xpu/level_zero/spirv_compiler.h"
 #include "anyaccel/device_op.h"
-#include "base/process/shell.h"
 #include "base/process/subprocess.h"
 #include "kernels/kernel_files.h"
 #include "ops/portable/kernel_set.h"
@@ -43,8 +42,8 @@ aa_kernel_tuning tuning(int32_t group, int32_t lanes, int32_t subgroup, int32_t 
 class Spirv : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (find_program("clang-14").empty() || find_program("llvm-spirv-14").empty()) {
-      GTEST_SKIP() << "clang-14 or llvm-spirv-14 (Debian packages of these names) is not installed";
+    if (xpu::level_zero::find_spirv_tools().clang.empty()) {
+      GTEST_SKIP() << "there are no clang and llvm-spirv of one version (Debian packages of these names)";
     }
   }
 };

@@ -27,11 +27,12 @@ inline std::string bitcode_of_spirv(const std::vector<unsigned char>& spirv) {
   const fs::path from = fs::path(folder) / "k.spv", to = fs::path(folder) / "k.bc";
   std::ofstream(from, std::ios::binary)
       .write(reinterpret_cast<const char*>(spirv.data()), static_cast<std::streamsize>(spirv.size()));
-  const ProcessResult translated = run_program({"llvm-spirv-14", "-r", from.string(), "-o", to.string()});
+  const std::string translator = xpu::level_zero::find_spirv_tools().translator;
+  const ProcessResult translated = run_program({translator, "-r", from.string(), "-o", to.string()});
   std::ifstream stream(to, std::ios::binary);
   std::string bitcode{std::istreambuf_iterator<char>(stream), {}};
   fs::remove_all(folder);
-  if (!translated.ok()) throw std::runtime_error("llvm-spirv-14 -r: " + translated.output);
+  if (!translated.ok()) throw std::runtime_error(translator + " -r: " + translated.output);
   return bitcode;
 }
 

@@ -14,29 +14,6 @@ namespace {
 constexpr int first_version = 14;  // Debian 12's
 constexpr int last_version = 19;
 
-struct Tools {
-  std::string clang;  // empty: there are none
-  std::string translator;
-  int version = first_version;
-};
-
-// Programs of one version, the oldest first: clang-14 with llvm-spirv-14, ..., then clang with the translator of its version.
-Tools find_tools() {
-  for (int version = first_version; version <= last_version; ++version) {
-    const std::string suffix = "-" + std::to_string(version);
-    Tools tools{find_program("clang" + suffix), find_program("llvm-spirv" + suffix), version};
-    if (!tools.clang.empty() && !tools.translator.empty()) return tools;
-  }
-  Tools tools{find_program("clang"), {}, first_version};
-  if (tools.clang.empty()) return {};
-  const ProcessResult said = run_program({tools.clang, "-dumpversion"});
-  tools.version = said.ok() ? std::atoi(said.output.c_str()) : 0;
-  if (tools.version < first_version || tools.version > last_version) return {};
-  tools.translator = find_program("llvm-spirv-" + std::to_string(tools.version));
-  if (tools.translator.empty()) tools.translator = find_program("llvm-spirv");
-  return tools.translator.empty() ? Tools() : tools;
-}
-
 // OpenCL C 3.0 because sub-groups need it. Without the generic address space a pointer of no named space is private, as in
 // 1.2; with it, kernels would be full of casts that cost time on devices, and pipes and device queues need it. Optimizing is
 // left to the device's compiler: LLVM's passes make instructions that SPIR-V lacks ("freeze"), which are not translated.
@@ -62,6 +39,24 @@ const std::vector<std::string>& compiler_options() {
 
 }  // namespace
 
+// clang-14 with llvm-spirv-14, ..., then clang with the translator of its version.
+SpirvTools find_spirv_tools() {
+  for (int version = first_version; version <= last_version; ++version) {
+    const std::string suffix = "-" + std::to_string(version);
+    SpirvTools tools{find_program("clang" + suffix), find_program("llvm-spirv" + suffix), version};
+    if (!tools.clang.empty() && !tools.translator.empty()) return tools;
+  }
+  const SpirvTools none{{}, {}, first_version};
+  SpirvTools tools{find_program("clang"), {}, 0};
+  if (tools.clang.empty()) return none;
+  const ProcessResult said = run_program({tools.clang, "-dumpversion"});
+  tools.version = said.ok() ? std::atoi(said.output.c_str()) : 0;
+  if (tools.version < first_version || tools.version > last_version) return none;
+  tools.translator = find_program("llvm-spirv-" + std::to_string(tools.version));
+  if (tools.translator.empty()) tools.translator = find_program("llvm-spirv");
+  return tools.translator.empty() ? none : tools;
+}
+
 bool is_spirv(const void* image) {
   uint32_t word = 0;
   std::memcpy(&word, image, sizeof(word));
@@ -69,20 +64,21 @@ bool is_spirv(const void* image) {
 }
 
 std::string spirv_fingerprint() {
-  std::string text = "spirv clang+llvm-spirv " + std::to_string(find_tools().version);
+  std::string text = "spirv clang+llvm-spirv " + std::to_string(find_spirv_tools().version);
   for (const std::string& option : compiler_options()) text += " " + option;
   return text;
 }
 
 abi::CompileOutput compile_to_spirv(const std::string& name, std::string_view source,
                                     const std::vector<std::string>& options) {
-  const Tools tools = find_tools();
+  const SpirvTools tools = find_spirv_tools();
   if (tools.clang.empty()) {
     throw abi::Failure(
         AA_UNAVAILABLE,
         "kernels cannot be compiled to SPIR-V: PATH has no clang and llvm-spirv of one version (looked for "
-        "clang-14 and llvm-spirv-14 up to 19, then clang); install the Debian packages clang-14 and "
-        "llvm-spirv-14");
+        "clang-14 and llvm-spirv-14 up to 19, then clang); install both, such as the packages clang-14 and "
+        "llvm-spirv-14 "
+        "of Debian 12, or clang-19 and llvm-spirv-19 of Debian 13");
   }
   const BuildFolder folder;
   const std::string source_file = folder.write_source("kernel.cl", name, source);

@@ -12,6 +12,15 @@ namespace anyaccel::xpu::level_zero {
 inline constexpr const char* opencl_language = "opencl-c";
 inline constexpr const char* spirv_format = "spirv";
 
+// Programs of one major version.
+struct SpirvTools {
+  std::string clang;  // empty: there are none
+  std::string translator;
+  int version = 0;
+};
+// Those of the oldest version that PATH has, so that images in the cache stay valid when a newer one is installed.
+SpirvTools find_spirv_tools();
+
 // Returns true if the first word is SPIR-V's magic number.
 bool is_spirv(const void* image);
 

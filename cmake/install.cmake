@@ -85,7 +85,7 @@ set(CPACK_DEBIAN_RUNTIME_PACKAGE_NAME libanyaccel)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_RECOMMENDS "g++")
-set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS "libdnnl2")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_SUGGESTS "libdnnl3.6 | libdnnl3 | libdnnl2")
 set(CPACK_COMPONENT_RUNTIME_DESCRIPTION "accelerator abstraction for C++ (files used at run time)
 Sources of ops and kernels that are compiled where a program runs, and the
 transport between hosts. Programs link the library itself statically.")

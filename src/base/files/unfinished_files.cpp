@@ -74,12 +74,6 @@ void remove_files_in(const char* path) noexcept {
   ::close(folder);
 }
 
-void on_end(int signal) {
-  remove_unfinished_files();
-  // SA_RESETHAND has restored the signal's default action, which is taken as soon as this handler returns.
-  ::raise(signal);
-}
-
 }  // namespace
 
 FileCreation::FileCreation() {
@@ -170,10 +164,18 @@ void remove_unfinished_files() noexcept {
   }
 }
 
+void end_by_signal(int signal) noexcept {
+  remove_unfinished_files();
+  // The kernel takes no default action for the first process of a container.
+  if (::getpid() == 1) ::_exit(128 + signal);
+  ::signal(signal, SIG_DFL);
+  ::raise(signal);
+}
+
 void remove_unfinished_files_on_signals() {
   struct sigaction action = {};
-  action.sa_handler = on_end;
-  action.sa_flags = SA_RESETHAND | SA_ONSTACK;
+  action.sa_handler = end_by_signal;
+  action.sa_flags = SA_ONSTACK;
   sigemptyset(&action.sa_mask);
   for (const int signal : ending_signals) sigaddset(&action.sa_mask, signal);
   for (const int signal : ending_signals) {

@@ -55,6 +55,10 @@ int create_unfinished_file(const std::filesystem::path& path, unsigned mode, std
 // calls only, so that signal handlers may call it; the process must end after that.
 void remove_unfinished_files() noexcept;
 
+// Ends the process as the signal's default action does, once the handler that calls this returns. Removes the unfinished
+// files first. Makes system calls only.
+void end_by_signal(int signal) noexcept;
+
 // From now on SIGHUP, SIGINT, SIGQUIT and SIGTERM remove the unfinished files before they end the process. Signals that
 // the process ignores (nohup) or handles stay as they are. Programs call this; the library does not.
 void remove_unfinished_files_on_signals();

@@ -115,9 +115,7 @@ void on_interrupt(int number) {
   if (!interrupted) {
     first = milliseconds_now();
   } else if (milliseconds_now() - first >= 200) {
-    remove_unfinished_files();
-    signal(number, SIG_DFL);
-    raise(number);
+    end_by_signal(number);
   }
   interrupted = 1;
   const char byte = 0;

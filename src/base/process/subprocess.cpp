@@ -7,13 +7,17 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 
 #include "anyaccel/error.h"
 #include "base/files/files.h"
 
 namespace anyaccel {
-ProcessResult run_program(const std::vector<std::string>& argv) {
+namespace {
+
+// `has_status` becomes false if another part of the program has taken how the process ended.
+ProcessResult run_once(const std::vector<std::string>& argv, bool& has_status) {
   ProcessResult result;
   std::filesystem::path temporary;
   try {
@@ -40,10 +44,12 @@ ProcessResult run_program(const std::vector<std::string>& argv) {
   // The compiler gets default signal handling, as if a shell had started it.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
-  sigset_t none;
+  sigset_t none, all;
   sigemptyset(&none);
+  sigfillset(&all);
   posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  posix_spawnattr_setsigdefault(&attributes, &all);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   pid_t child = 0;
   // Parts of a compiler exchange files in TMPDIR.
   const std::string place = "TMPDIR=" + temporary.string();
@@ -73,9 +79,29 @@ ProcessResult run_program(const std::vector<std::string>& argv) {
   }
   close(ends[0]);
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  pid_t ended = 0;
+  while ((ended = waitpid(child, &status, 0)) < 0 && errno == EINTR) {
   }
-  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  has_status = ended == child;
+  if (has_status) result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result;
+}
+
+}  // namespace
+
+ProcessResult run_program(const std::vector<std::string>& argv) {
+  bool has_status = true;
+  ProcessResult result = run_once(argv, has_status);
+  if (has_status) return result;
+  // The program ignores SIGCHLD, or waits for every child. A shell can say in its output how the program ended.
+  std::vector<std::string> told = {"sh", "-c", "\"$@\"; printf '\\n%d' $?", "sh"};
+  told.insert(told.end(), argv.begin(), argv.end());
+  result = run_once(told, has_status);
+  const size_t end = result.output.rfind('\n');
+  if (end == std::string::npos) return result;
+  const char* const last = result.output.data() + result.output.size();
+  const auto number = std::from_chars(result.output.data() + end + 1, last, result.exit_code);
+  if (number.ec == std::errc() && number.ptr == last) result.output.resize(end);
   return result;
 }
 

@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <cstring>
 
 #include "anyaccel/dtype.h"
 #include "base/block_scales.h"
+#include "base/text/text.h"
 
 namespace anyaccel {
 namespace {
@@ -302,7 +302,7 @@ void encode_numbers(const BlockFormat& format, uint16_t scale, std::span<const i
 
 const BlockFormat* find_block_format(std::string_view name) noexcept {
   for (const BlockFormat& format : block_formats()) {
-    if (std::ranges::equal(format.name, name, {}, {}, [](unsigned char c) { return std::toupper(c); })) return &format;
+    if (std::ranges::equal(format.name, name, {}, ascii_upper, ascii_upper)) return &format;
   }
   return nullptr;
 }

@@ -2,8 +2,10 @@
 #include "comm/comms_log.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <locale>
 #include <sstream>
 
 #include "anyaccel/error.h"
@@ -116,11 +118,15 @@ std::vector<CommsLog::Line> CommsLog::lines() const {
 std::string CommsLog::to_text(const std::vector<Line>& lines) {
   std::string text;
   for (const Line& line : lines) {
-    char row[256];
-    std::snprintf(row, sizeof(row), "%d %zu %d %lld %.17g %.17g %.17g %.17g %.17g %.17g %.17g\n",
-                  static_cast<int>(line.op), line.bytes, line.size, static_cast<long long>(line.count), line.total_us,
-                  line.mean_us, line.trimmed_mean_us, line.min_us, line.max_us, line.algorithm_gbps, line.bus_gbps);
-    text += row;
+    text += std::to_string(static_cast<int>(line.op)) + ' ' + std::to_string(line.bytes) + ' ' +
+            std::to_string(line.size) + ' ' + std::to_string(line.count);
+    for (const double number : {line.total_us, line.mean_us, line.trimmed_mean_us, line.min_us, line.max_us,
+                                line.algorithm_gbps, line.bus_gbps}) {
+      char digits[32];
+      const auto [end, error] = std::to_chars(digits, digits + sizeof digits, number);
+      text.append(1, ' ').append(digits, end);
+    }
+    text += '\n';
   }
   return text;
 }
@@ -130,6 +136,7 @@ std::vector<CommsLog::Line> CommsLog::from_text(std::string_view text) {
   std::istringstream stream{std::string(text)};
   for (std::string row; std::getline(stream, row);) {
     std::istringstream fields(row);
+    fields.imbue(std::locale::classic());
     Line line;
     int op = 0;
     fields >> op >> line.bytes >> line.size >> line.count >> line.total_us >> line.mean_us >> line.trimmed_mean_us >>

@@ -84,8 +84,8 @@ Number number_of(const llm::SafetensorsFile& file, const char* key, std::optiona
 
 std::string text_of(double value) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.17g", value);
-  return text;
+  const auto [end, error] = std::to_chars(text, text + sizeof text, value);
+  return {text, end};
 }
 
 // The name under which a folder is written: with as much of its own as leaves room for the ending, so that two folders whose

@@ -2,7 +2,6 @@
 #include "anyaccel/detection.h"
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -12,6 +11,7 @@
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "base/text/text.h"
 #include "runtime/builtins.h"
 #include "runtime/detection_state.h"
 #include "runtime/driver/driver_table.h"
@@ -207,7 +207,7 @@ Entries entries_for(std::string_view name) {
 }
 
 std::string upper_case(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (char& c : text) c = ascii_upper(c);
   return text;
 }
 

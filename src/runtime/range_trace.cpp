@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <charconv>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -48,6 +49,13 @@ std::string json_escaped(std::string_view text) {
   return result;
 }
 
+// JSON has no decimal commas, which printf() writes in some locales.
+std::string number_text(double number) {
+  char digits[64];
+  const auto [end, error] = std::to_chars(digits, digits + sizeof digits, number, std::chars_format::fixed, 3);
+  return {digits, end};
+}
+
 class Trace {
  public:
   explicit Trace(std::string path) : path_(std::move(path)), start_(Clock::now()), pid_(getpid()) {}
@@ -62,10 +70,9 @@ class Trace {
       const Range& r = done_[i];
       std::string category = json_escaped(r.domain);
       if (!r.category.empty()) category += (category.empty() ? "" : ",") + json_escaped(r.category);
-      char numbers[160];
-      std::snprintf(numbers, sizeof(numbers), "\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%d,\"tid\":%d}",
-                    r.begin_us, r.duration_us, static_cast<int>(pid_), r.thread);
-      text += "{\"name\":\"" + json_escaped(r.message) + "\",\"cat\":\"" + category + numbers;
+      text += R"({"name":")" + json_escaped(r.message) + R"(","cat":")" + category + R"(","ph":"X","ts":)" +
+              number_text(r.begin_us) + R"(,"dur":)" + number_text(r.duration_us) + R"(,"pid":)" +
+              std::to_string(pid_) + R"(,"tid":)" + std::to_string(r.thread) + "}";
       text += i + 1 < done_.size() ? ",\n" : "\n";
     }
     const std::string reason = write_output_file(path_, text + "]\n");

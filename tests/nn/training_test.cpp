@@ -6,6 +6,7 @@
 #include "llm/test_directory.h"
 #include "llm/thread_ranks.h"
 #include "nn/nn_test_support.h"
+#include "program_locale.h"
 
 namespace anyaccel::nn::testing {
 namespace {
@@ -202,6 +203,21 @@ TEST(NnCheckpoint, WhatCouldNotBeLoadedIsNotSaved) {
   const fs::path folder = directory.path() / "checkpoint";
   EXPECT_THROW(save_checkpoint(folder, run.parameters, *run.optimizer, state, {}), InvalidArgument);
   EXPECT_TRUE(fs::is_empty(directory.path()));
+}
+
+TEST(NnCheckpoint, IsReadWhateverLocaleTheProgramHas) {
+  const test::ProgramLocale locale("de_DE");
+  if (!locale.is_set()) GTEST_SKIP() << "no locale can be made here";
+  const TestDirectory directory;
+  RunOptions options;
+  options.trainer = quick_trainer();
+  TestRun run(options);
+  run.step();
+  TrainingState state = state_of(run);
+  state.loss_scale = 0.5;
+  const fs::path folder = directory.path() / "checkpoint";
+  save_checkpoint(folder, run.parameters, *run.optimizer, state, {});
+  EXPECT_EQ(load_checkpoint(folder, run.parameters, *run.optimizer).loss_scale, 0.5);
 }
 
 TEST(NnCheckpoint, TheNameOfAFolderMayEndInASlash) {

@@ -1,4 +1,4 @@
-// Trims and splits texts that people write, such as the values of environment variables.
+// Trims, splits and compares texts that people write, such as the values of environment variables.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,10 @@
 #include <vector>
 
 namespace anyaccel {
+
+// std::tolower() and std::toupper() follow the program's locale: with a Turkish one, I is not the capital of i.
+constexpr char ascii_lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+constexpr char ascii_upper(char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c; }
 
 // Removes blanks and tabs (and the carriage returns of files from other systems) at both ends.
 constexpr std::string_view trimmed(std::string_view text) {

@@ -2,10 +2,10 @@
 #include "llm/config/weight_quantization.h"
 
 #include <algorithm>
-#include <cctype>
 #include <span>
 #include <string_view>
 
+#include "base/text/text.h"
 #include "llm/config/config_fields.h"
 
 namespace anyaccel::llm {
@@ -125,7 +125,7 @@ void read_awq(const JsonRef& object, WeightQuantization& out) {
   if (read_flag(object, "desc_act", false)) object.at("desc_act").fail("false");
   for (const char* key : {"version", "format", "checkpoint_format"}) {
     std::string format = text_of(object, key, "gemm");
-    std::ranges::transform(format, format.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::ranges::transform(format, format.begin(), ascii_lower);
     if (format != "gemm") object.at(key).fail("\"gemm\"");
   }
   expect_text(object, "pack_dtype", "int32");

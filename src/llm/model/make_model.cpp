@@ -5,6 +5,7 @@
 #include <cstring>
 #include <deque>
 #include <filesystem>
+#include <locale>
 #include <set>
 #include <span>
 #include <sstream>
@@ -181,6 +182,7 @@ void make_model(const ModelShape& shape, const std::string& directory, const Mak
   write_weights(file_tensors(config), files.file("model.safetensors"), options);
 
   std::ostringstream tokenizer;
+  tokenizer.imbue(std::locale::classic());
   write_made_up_tokenizer(tokenizer, shape.vocab_size);
   files.write("tokenizer.json", tokenizer.str());
   const JsonValue generation = {{"bos_token_id", made_up_bos_id}, {"eos_token_id", made_up_eos_id}};

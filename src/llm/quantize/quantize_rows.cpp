@@ -13,6 +13,7 @@
 #include "anyaccel/llm/quantize.h"
 #include "base/process/all_cores.h"
 #include "base/text/json.h"
+#include "base/text/text.h"
 #include "llm/quantize/whole_numbers.h"
 
 namespace anyaccel::llm {
@@ -39,7 +40,7 @@ struct Mixture {
 constexpr std::array<Mixture, 2> mixtures = {{{"q4_k_m", "Q4_K", "Q5_K"}, {"q5_k_m", "Q5_K", "Q6_K"}}};
 
 std::string lower_case(std::string name) {
-  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  for (char& c : name) c = ascii_lower(c);
   return name;
 }
 

@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <locale>
 #include <map>
 #include <set>
 #include <sstream>
@@ -179,6 +180,7 @@ std::string describe_entry(const BuildPlan& plan, const std::vector<std::string>
                            const std::string& library_hash) {
   const std::string compiler = cxx_command(plan.compiler)[0];
   std::ostringstream text;
+  text.imbue(std::locale::classic());  // what from_chars() reads
   text << entry_magic << "\nlibrary " << library << "\nhash " << library_hash << "\nop " << plan.op_name << "\ntarget "
        << plan.target << "\ncompiler " << compiler_identity(compiler) << "\nversion " << compiler_version(compiler)
        << "\narguments " << quote_words(plan.cxx_args) << "\n";

@@ -2,7 +2,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
-#include <sstream>
+#include <string>
 
 #include "anyaccel/device_op.h"
 #include "anyaccel/error.h"
@@ -32,24 +32,27 @@ class Expander {
     std::ifstream stream(file);
     if (!stream) throw UnavailableError("the kernel source " + file.string() + " cannot be read");
     done_.insert(fs::weakly_canonical(file));
-    text_ << "#line 1 \"" << file.filename().string() << "\"\n";
+    add_line_directive(1, file);
     std::string line;
     for (int number = 1; std::getline(stream, line); ++number) {
       const std::string name = included_name(line);
       const fs::path included = name.empty() ? fs::path() : find(file.parent_path(), name);
       if (included.empty()) {
         // "#pragma once" has no meaning in the single remaining text, and compilers warn about it there.
-        text_ << (line.starts_with("#pragma once") ? "" : line) << "\n";
+        text_ += (line.starts_with("#pragma once") ? "" : line) + "\n";
         continue;
       }
       if (!done_.contains(fs::weakly_canonical(included))) add(included);
-      text_ << "#line " << number + 1 << " \"" << file.filename().string() << "\"\n";
+      add_line_directive(number + 1, file);
     }
   }
 
-  std::string text() const { return text_.str(); }
+  const std::string& text() const { return text_; }
 
  private:
+  void add_line_directive(int number, const fs::path& file) {
+    text_ += "#line " + std::to_string(number) + " \"" + file.filename().string() + "\"\n";
+  }
   fs::path find(const fs::path& beside, const std::string& name) const {
     std::error_code error;
     if (fs::is_regular_file(beside / name, error)) return beside / name;
@@ -61,7 +64,7 @@ class Expander {
 
   const std::vector<std::string>& folders_;
   std::set<fs::path> done_;
-  std::ostringstream text_;
+  std::string text_;
 };
 
 }  // namespace

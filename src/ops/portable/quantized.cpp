@@ -1,6 +1,5 @@
 // Implements quantized_linear, quantized_embedding and quantized_embedding_shard with the kernels of quantized_linear.cl.
 #include <algorithm>
-#include <cctype>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -8,6 +7,7 @@
 #include <vector>
 
 #include "base/block_format.h"
+#include "base/text/text.h"
 #include "ops/portable/linear_plan.h"
 #include "ops/portable/op_group.h"
 #include "runtime/ops/kernel_arguments.h"
@@ -19,7 +19,7 @@ namespace {
 // The name of a format in kernels: AA_BLOCK of blocks.h.
 std::string kernel_name(const BlockFormat& format) {
   std::string name(format.name);
-  std::ranges::transform(name, name.begin(), [](char c) { return static_cast<char>(std::tolower(c)); });
+  std::ranges::transform(name, name.begin(), ascii_lower);
   return name;
 }
 

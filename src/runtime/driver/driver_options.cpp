@@ -2,7 +2,6 @@
 #include "runtime/driver/driver_options.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cstdlib>
 #include <map>
@@ -12,6 +11,7 @@
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "base/text/nearest_name.h"
+#include "base/text/text.h"
 #include "runtime/builtins.h"
 
 namespace anyaccel {
@@ -82,7 +82,7 @@ void warn_of_unknown(std::string_view accelerator) {
 std::string options_variable(std::string_view driver_name) {
   std::string name = "ANYACCEL_";
   for (const char c : driver_name) {
-    name += c == '.' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    name += c == '.' ? '_' : ascii_upper(c);
   }
   return name + "_OPTIONS";
 }

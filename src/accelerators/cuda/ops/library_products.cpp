@@ -3,7 +3,6 @@
 // before, piece by piece, to bf16 where the call may round, else to fp32 (kernels/cuda/dequantize.cu).
 #include <algorithm>
 #include <bit>
-#include <cctype>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +16,7 @@
 #include "accelerators/cuda/stream.h"
 #include "anyaccel/dtype.h"
 #include "base/block_format.h"
+#include "base/text/text.h"
 
 using aa_i32 = int32_t;
 using aa_i64 = int64_t;
@@ -104,7 +104,7 @@ class LibraryProducts final : public OpGroup {
         converters_(device, "dequantize_x.cu", {"dequantize_x"}, {}) {
     for (const BlockFormat& format : block_formats()) {
       std::string name(format.name);
-      for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      for (char& c : name) c = ascii_lower(c);
       decoders_.push_back(std::make_unique<TunedKernels>(device, "dequantize.cu",
                                                          std::vector<std::string>{"dequantize_w_" + name},
                                                          std::vector<std::string>{"-DAA_BLOCK=" + name}));

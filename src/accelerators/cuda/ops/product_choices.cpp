@@ -46,9 +46,10 @@ bool parse(std::string_view text, double& value) {
 std::string body_of(const std::string& key, const ProductChoice& choice) {
   std::string text = key + '\t';
   for (const uint64_t word : choice.algorithm.data) text += hex(word);
-  char numbers[64];
-  std::snprintf(numbers, sizeof(numbers), "\t%zu\t%.3f", choice.workspace, choice.microseconds);
-  return text + numbers;
+  char digits[64];
+  const auto [end, error] =
+      std::to_chars(digits, digits + sizeof digits, choice.microseconds, std::chars_format::fixed, 3);
+  return text + '\t' + std::to_string(choice.workspace) + '\t' + std::string(digits, end);
 }
 
 bool parse_line(std::string_view line, ProductChoices& choices) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/process/processors.h"
+#include "base/process/start_thread.h"
 
 namespace anyaccel {
 
@@ -35,7 +36,7 @@ void on_all_cores(size_t work, const Body& body) {
     }
   };
   std::vector<std::thread> threads;
-  for (unsigned i = 1; i < std::min<size_t>(cores, work); ++i) threads.emplace_back(guarded);
+  start_helpers(threads, std::min<size_t>(cores, work) - 1, guarded);
   guarded();
   for (std::thread& thread : threads) thread.join();
   if (failure) std::rethrow_exception(failure);

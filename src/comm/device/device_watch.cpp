@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "anyaccel/error.h"
+#include "base/process/start_thread.h"
 #include "runtime/driver/host_services.h"
 
 namespace anyaccel::comm {
@@ -26,7 +27,7 @@ thread_local const DeviceWatch* own_watch = nullptr;
 }  // namespace
 
 DeviceWatch::DeviceWatch(Subject subject) : subject_(std::move(subject)) {
-  if (!subject_.alone) thread_ = std::thread([this] { run(); });
+  if (!subject_.alone) thread_ = start_thread("the watch over a group of devices", [this] { run(); });
 }
 
 DeviceWatch::~DeviceWatch() {

@@ -1,6 +1,8 @@
 // Implements OperationRunner: the group's thread, and the end of a group.
 #include "comm/group/operation_runner.h"
 
+#include "base/process/start_thread.h"
+
 namespace anyaccel::comm {
 
 OperationRunner::OperationRunner(std::unique_ptr<HostCommunicator> communicator, std::shared_ptr<CommsLog> log,
@@ -20,7 +22,7 @@ void OperationRunner::queue(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
-    if (!thread_.joinable()) thread_ = std::thread([this] { work(); });
+    if (!thread_.joinable()) thread_ = start_thread("an asynchronous operation of a process group", [this] { work(); });
   }
   wake_.notify_one();
 }

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "anyaccel/error.h"
+#include "base/process/start_thread.h"
 #include "comm/store/store_connect.h"
 
 namespace anyaccel::comm {
@@ -18,7 +19,7 @@ StoreClient::StoreClient(const Options& options, std::shared_ptr<JobWatch> watch
       watch_(std::move(watch)),
       socket_(connect_to_store(options.address, options.port, options.token, options.timeout)),
       wake_(make_wake()),
-      thread_([this] { run(); }) {}
+      thread_(start_thread("the connection to the job's store", [this] { run(); })) {}
 
 StoreClient::~StoreClient() {
   {

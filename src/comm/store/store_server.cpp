@@ -10,6 +10,7 @@
 
 #include "anyaccel/log.h"
 #include "base/files/open_files.h"
+#include "base/process/start_thread.h"
 #include "comm/store/handshake.h"
 
 namespace anyaccel::comm {
@@ -29,7 +30,7 @@ StoreServer::StoreServer(Options options)
       failure_(options_.failure),
       join_deadline_(Clock::now() + options_.join_timeout),
       next_beat_(Clock::now() + options_.times.beat),
-      thread_([this] { serve(); }) {}
+      thread_(start_thread("the job's store", [this] { serve(); })) {}
 
 StoreServer::~StoreServer() {
   {

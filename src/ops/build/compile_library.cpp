@@ -10,6 +10,7 @@
 #include "anyaccel/log.h"
 #include "base/files/install_paths.h"
 #include "base/process/shell.h"
+#include "base/process/start_thread.h"
 #include "base/process/subprocess.h"
 #include "base/process/toolchain.h"
 #include "ops/build/build_cache.h"
@@ -135,7 +136,7 @@ std::vector<std::string> compile_library(const BuildPlan& plan, const std::files
     }
   };
   std::vector<std::jthread> helpers;
-  for (size_t i = 1; i < std::min(steps.size(), static_cast<size_t>(max_jobs())); ++i) helpers.emplace_back(work_off);
+  start_helpers(helpers, std::min(steps.size(), static_cast<size_t>(max_jobs())) - 1, work_off);
   work_off();
   helpers.clear();
   if (first_error) std::rethrow_exception(first_error);

@@ -34,6 +34,14 @@ std::filesystem::path cache_directory() {
   return {};
 }
 
+void warn_that_nothing_is_kept() {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true)) return;
+  log_warning(
+      "there is no cache folder, because none of ANYACCEL_CACHE_DIR, XDG_CACHE_HOME and HOME is set. What is compiled "
+      "serves this process alone. Cure: set ANYACCEL_CACHE_DIR to a folder that only you can write");
+}
+
 TrustedPath make_cache_folder(const std::filesystem::path& folder) {
   TrustedPath made = make_trusted_folder(folder);
   warn_once(made);

@@ -14,6 +14,8 @@ namespace anyaccel {
 // ANYACCEL_CACHE_DIR, else $XDG_CACHE_HOME/anyaccel, else ~/.cache/anyaccel; empty when none of the three is set. Read
 // from the environment each time; does not create the folder.
 std::filesystem::path cache_directory();
+// Logs one warning that nothing is kept, for callers that would have kept something and found no cache_directory().
+void warn_that_nothing_is_kept();
 
 // Files of the cache are run as code or decide which code runs, so no folder that another user could change is used
 // (trusted_path.h). The process then works without the cache, and logs one warning.

@@ -82,7 +82,11 @@ void use_image(const fs::path& file, const std::string& what,
     }
   }
   DeviceImage image = make();
-  if (!file.empty()) write_image(file, image);
+  if (file.empty()) {
+    warn_that_nothing_is_kept();
+  } else {
+    write_image(file, image);
+  }
   lock.reset();
   use(std::move(image), false);
 }

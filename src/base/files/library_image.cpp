@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -99,7 +100,15 @@ void* LibraryImage::open(std::string& error) const {
     off_t done = 0;
     for (;;) {
       const ssize_t got = pread(file_.get(), buffer.data(), buffer.size(), done);
-      if (got == 0) return open_name(name, error);
+      if (got == 0) {
+        void* const handle = open_name(name, error);
+        struct statvfs system = {};
+        if (!handle && statvfs(folder.path().c_str(), &system) == 0 && (system.f_flag & ST_NOEXEC)) {
+          error += "; " + folder.path().parent_path().string() +
+                   " is mounted with noexec: set TMPDIR to a folder of your own from which programs may be run";
+        }
+        return handle;
+      }
       if (got < 0 && errno == EINTR) continue;
       if (got < 0 || !write_all(copy.get(), buffer.data(), static_cast<size_t>(got))) return nullptr;
       done += got;

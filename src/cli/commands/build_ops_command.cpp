@@ -11,6 +11,8 @@
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
 #include "anyaccel/op_builder.h"
+#include "base/files/cache_dir.h"
+#include "base/process/start_thread.h"
 #include "base/process/toolchain.h"
 #include "base/text/nearest_name.h"
 #include "cli/commands/command_support.h"
@@ -81,6 +83,13 @@ std::vector<Op> survey(const std::vector<std::string>& names) {
   return ops;
 }
 
+std::string not_kept() {
+  const std::filesystem::path folder = cache_directory();
+  return "it was compiled, but is not kept " +
+         (folder.empty() ? "because there is no cache folder" : "in the cache folder " + folder.string()) +
+         " (see the warning); set ANYACCEL_CACHE_DIR to a folder that only you can write";
+}
+
 // Builds the requested ops, `jobs` at a time. One line on standard error shows the progress.
 void build(std::vector<Op>& ops, const std::string& prebuilt) {
   std::vector<Op*> work;
@@ -97,6 +106,7 @@ void build(std::vector<Op>& ops, const std::string& prebuilt) {
       try {
         if (prebuilt.empty()) {
           op.builder->load();
+          if (!op.builder->is_built()) throw BuildError(not_kept());
         } else {
           ops::write_prebuilt(op.builder->builder(), prebuilt);
         }
@@ -113,9 +123,7 @@ void build(std::vector<Op>& ops, const std::string& prebuilt) {
     }
   };
   std::vector<std::jthread> helpers;
-  for (size_t i = 1; i < std::min(work.size(), static_cast<size_t>(max_jobs())); ++i) {
-    helpers.emplace_back(work_off);
-  }
+  if (!work.empty()) start_helpers(helpers, std::min(work.size(), static_cast<size_t>(max_jobs())) - 1, work_off);
   work_off();
 }
 

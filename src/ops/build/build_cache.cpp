@@ -278,7 +278,10 @@ std::optional<BuiltLibrary> BuildCache::find(const BuildPlan& plan) const {
 }
 
 BuiltLibrary BuildCache::find_or_build(const BuildPlan& plan, bool rebuild) const {
-  if (root_.empty()) return build_privately(plan);
+  if (root_.empty()) {
+    warn_that_nothing_is_kept();
+    return build_privately(plan);
+  }
   const TrustedPath made = make_cache_folder(root_ / plan.op_name);
   if (made.state == TrustedPath::State::refused) return build_privately(plan);
   std::string trouble = made.reason;

@@ -307,5 +307,21 @@ TEST(WholeFiles, MayNotChangeWhileTheyAreRead) {
   expect_contains(checkpoint_error([&] { read_whole_file(directory.path() / "pipe", 10); }), "not a file");
 }
 
+// A copy of a hub cache's folder of links without what they lead to: none of its files counts as absent, since without a
+// generation_config.json or a tokenizer_config.json the text would be another.
+TEST_F(ChangedFiles, ALinkToNothingIsAnErrorThatNamesIt) {
+  for (const char* name : {"model.safetensors", "config.json", "generation_config.json", "tokenizer_config.json",
+                           "tokenizer.json", "adapter_config.json"}) {
+    const Copy copy;
+    const fs::path file = copy.weights().parent_path() / name;
+    fs::remove(file);
+    fs::create_symlink("../../blobs/0123", file);
+    const std::string error = checkpoint_error([&] { copy.load(true); });
+    expect_contains(error, file.string());
+    if (std::string(name) != "adapter_config.json")
+      expect_contains(error, ": is a link to ../../blobs/0123, which does not exist");
+  }
+}
+
 }  // namespace
 }  // namespace anyaccel::llm

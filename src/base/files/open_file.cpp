@@ -20,9 +20,21 @@ bool same(const struct timespec& a, const struct timespec& b) { return a.tv_sec 
 
 }  // namespace
 
+bool has_name(const std::filesystem::path& path) {
+  std::error_code error;
+  return std::filesystem::exists(std::filesystem::symlink_status(path, error));
+}
+
 OpenFile::OpenFile(const std::filesystem::path& path)
     : path_(path.string()), fd_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (fd_ < 0 && errno == ENOENT) throw CheckpointError(path_ + ": no such file");
+  if (fd_ < 0 && errno == ENOENT) {
+    std::error_code error;
+    const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+    throw CheckpointError(path_ + (error ? ": no such file"
+                                         : ": is a link to " + target.string() +
+                                               ", which does not exist; download the model again, or copy it with the "
+                                               "files that its links lead to (cp -rL)"));
+  }
   if (fd_ < 0) throw CheckpointError(path_ + ": cannot be opened: " + std::strerror(errno));
   const bool known = ::fstat(fd_, &opened_) == 0;
   if (known && S_ISREG(opened_.st_mode)) return;

@@ -10,6 +10,10 @@
 
 namespace anyaccel {
 
+// Returns whether there is something of that name; a link that leads to nothing too, so that opening it is an error and it
+// does not count as absent.
+bool has_name(const std::filesystem::path& path);
+
 class OpenFile {
  public:
   // CheckpointError for a path that cannot be opened or is not a regular file. Does not wait for a pipe's writer.

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "anyaccel/error.h"
+#include "base/files/open_file.h"
 #include "base/text/json.h"
 #include "base/text/utf8.h"
 #include "llm/chat/jinja_interpreter.h"
@@ -210,7 +211,7 @@ std::optional<ChatTemplate> ChatTemplate::load(const std::filesystem::path& dir)
   const std::filesystem::path file = dir / "chat_template.jinja";
   const std::filesystem::path more = dir / "additional_chat_templates";
   std::error_code ignored;
-  if (std::filesystem::exists(file, ignored)) {
+  if (has_name(file)) {
     add_file(impl->templates, std::string(default_name), file);
   }
   if (std::filesystem::is_directory(more, ignored)) {

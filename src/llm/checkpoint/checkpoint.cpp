@@ -4,6 +4,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/llm/safetensors.h"
+#include "base/files/open_file.h"
 #include "base/text/json.h"
 #include "llm/checkpoint/gguf.h"
 
@@ -53,10 +54,10 @@ Checkpoint Checkpoint::open(const std::filesystem::path& dir, FileAccess access)
     }
   } else if (!std::filesystem::is_directory(dir, error)) {
     throw CheckpointError(dir.string() + ": not a directory, and no file whose name ends in .gguf");
-  } else if (std::filesystem::exists(dir / single_file, error)) {
+  } else if (has_name(dir / single_file)) {
     checkpoint.files_.push_back(SafetensorsFile::open(dir / single_file, access));
     for (const TensorInfo& tensor : checkpoint.files_[0]->tensors()) checkpoint.add(tensor, 0);
-  } else if (std::filesystem::exists(dir / index_file, error)) {
+  } else if (has_name(dir / index_file)) {
     const JsonDocument document = JsonDocument::load(dir / index_file, max_index_bytes);
     const JsonRef weights = document.root().at("weight_map");
     if (!weights.is_object()) weights.fail("an object that maps tensors to files");

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "anyaccel/llm/model_config.h"
+#include "base/files/open_file.h"
 #include "base/text/json.h"
 #include "llm/checkpoint/gguf.h"
 #include "llm/config/config_fields.h"
@@ -234,7 +235,7 @@ GenerationConfig load_generation_config(const std::filesystem::path& dir) {
     vocabulary = model.vocab_size;
   }
   const std::filesystem::path path = dir / "generation_config.json";
-  if (std::filesystem::exists(path, error)) {
+  if (has_name(path)) {
     const JsonDocument document = JsonDocument::load(path, max_generation_config_bytes);
     config = read_generation(document.root(), document.source(), std::move(config));
   }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "anyaccel/error.h"
+#include "base/files/open_file.h"
 #include "base/text/json.h"
 #include "llm/checkpoint/gguf.h"
 #include "llm/config/config_fields.h"
@@ -279,7 +280,7 @@ ModelConfig load_model_config(const std::filesystem::path& dir) {
                           "or a file whose name ends in .gguf");
   }
   const std::filesystem::path adapter = dir / "adapter_config.json";
-  if (std::filesystem::exists(adapter, error)) {
+  if (has_name(adapter)) {
     throw CheckpointError(
         adapter.string() +
         ": an adapter (LoRA or the like) changes the weights of a model, and this directory was given as the model; "

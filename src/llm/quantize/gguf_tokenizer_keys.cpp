@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "anyaccel/error.h"
+#include "base/files/open_file.h"
 #include "base/text/json.h"
 #include "base/text/utf8.h"
 #include "llm/quantize/gguf_model_keys.h"
@@ -246,10 +247,9 @@ class TokenizerKeysWriter {
 
   // The template is stored for programs that render chats.
   void add_chat_template() {
-    std::error_code error;
     const std::filesystem::path path = std::filesystem::path(directory_) / "chat_template.jinja";
     constexpr size_t most = size_t{16} << 20;
-    if (std::filesystem::exists(path, error)) {
+    if (has_name(path)) {
       keys_.add_text("tokenizer.chat_template", read_whole_file(path, most));
     } else if (files_.tokenizer_config) {
       const JsonDocument document = JsonDocument::parse(files_.tokenizer_config->text, files_.tokenizer_config->path);

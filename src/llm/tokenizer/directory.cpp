@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "anyaccel/error.h"
+#include "base/files/open_file.h"
 #include "base/text/json.h"
 #include "llm/tokenizer/merges_file.h"
 #include "llm/tokenizer/parts.h"
@@ -430,9 +431,8 @@ std::optional<std::filesystem::path> find_tiktoken(const std::filesystem::path& 
 
 TokenizerFiles read_tokenizer_files(const std::filesystem::path& dir) {
   const auto read = [&](const char* name, size_t max_bytes) -> std::optional<TokenizerFile> {
-    std::error_code error;
     const std::filesystem::path path = dir / name;
-    if (!std::filesystem::exists(path, error)) return std::nullopt;
+    if (!has_name(path)) return std::nullopt;
     return TokenizerFile{path.string(), read_whole_file(path, max_bytes)};
   };
   TokenizerFiles files;

@@ -66,7 +66,7 @@ int command_main(std::span<const Command> commands, int argc, char** argv) {
     return 2;
   }
   const char* asked = argv[1];
-  if (std::strcmp(asked, "launch") != 0) hold_closed_standard_files();  // the launcher's ranks inherit what is open
+  hold_closed_standard_files();
   if (!std::strcmp(asked, "--help") || !std::strcmp(asked, "-h") || !std::strcmp(asked, "help")) {
     print_usage(commands, stdout);
     return end_of_output();

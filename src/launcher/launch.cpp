@@ -10,6 +10,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "base/files/install_paths.h"
 #include "launcher/dry_run.h"
 #include "launcher/hosts/remote.h"
 #include "launcher/hosts/runners.h"
@@ -61,12 +62,6 @@ void use_log_level(const std::string& level) {
   if (level == "error") return set_log_level(LogLevel::error);
   if (level == "critical") return set_log_level(LogLevel::off);
   throw InvalidArgument("--log_level is '" + level + "'; expected debug, info, warning, error or critical");
-}
-
-std::string own_program() {
-  std::error_code error;
-  const std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? "/proc/self/exe" : path.string();
 }
 
 int launch(const LaunchOptions& options) {

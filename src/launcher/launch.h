@@ -55,7 +55,5 @@ int start_ssh(const std::string& host, int ssh_port, const std::string& version)
 // Sets the minimum level of this process's messages, by the names of LaunchOptions::log_level; InvalidArgument for
 // others.
 void use_log_level(const std::string& level);
-// The file of the running `anyaccel`.
-std::string own_program();
 
 }  // namespace anyaccel::launcher

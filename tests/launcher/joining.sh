@@ -32,6 +32,13 @@ says "ranks: 2 of 3 ranks came within 2 s; missing: 1 on $(hostname)"
 ANYACCEL_JOIN_TIMEOUT=2 job 1 --num_accelerators 2 sh -c '[ $RANK = 0 ] && exec sleep 1000; exec "$0"' "$ranks"
 says "ranks: the job's store at 127.0.0.1:[0-9]* \(MASTER_ADDR:MASTER_PORT\) was not reached within 2 s: .*Rank 0 serves it"
 
+# In a network namespace whose loopback interface is down, waiting would not help.
+if unshare -n true 2>/dev/null; then
+  timeout -k 5 100 unshare -n "$anyaccel" launch --num_accelerators 2 "$ranks" >"$dir/out" 2>"$dir/err" </dev/null
+  [ $? = 1 ] || fail "a job without a loopback interface did not fail"
+  says "cannot be reached: 127.0.0.1:[0-9]*: Network is unreachable. The loopback interface of this network namespace is down"
+fi
+
 # Ranks that have nothing to do with each other end when they like.
 job 0 --num_accelerators 3 sh -c 'sleep 0.$RANK'
 job 0 --num_accelerators 3 sh -c '[ $RANK = 2 ] || exit 0; sleep 1.5'

@@ -1,12 +1,25 @@
 // Finds the files of this installation relative to the running program, so that an installed tree can be moved.
 #include "base/files/install_paths.h"
 
+#include <sys/auxv.h>
+
 #include <filesystem>
 
 // Defined by anyaccel/package_path.h in programs that include the package's headers.
 extern "C" __attribute__((weak)) const char* anyaccel_header_path();
 
 namespace anyaccel {
+
+std::filesystem::path own_program() {
+  std::error_code error;
+  std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (!error) return program;
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the kernel gives the address as a number
+  const auto* const name = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+  if (name != nullptr) program = std::filesystem::canonical(name, error);
+  return error ? std::filesystem::path() : program;
+}
+
 namespace {
 
 bool is_installed(const std::filesystem::path& prefix) {
@@ -15,11 +28,7 @@ bool is_installed(const std::filesystem::path& prefix) {
 }
 
 // <prefix> of <prefix>/bin/anyaccel, or of the build tree; empty if unknown.
-std::filesystem::path program_prefix() {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? std::filesystem::path() : program.parent_path().parent_path();
-}
+std::filesystem::path program_prefix() { return own_program().parent_path().parent_path(); }
 
 // <prefix> of <prefix>/include/anyaccel/package_path.h; empty if unknown.
 std::filesystem::path package_prefix() {

@@ -1,9 +1,13 @@
 // Finds the files of this installation relative to the running program, so that an installed tree can be moved.
 #pragma once
 
+#include <filesystem>
 #include <string>
 
 namespace anyaccel {
+
+// Returns the file of the running program; empty if it is unknown. Without /proc that is the name it was started by.
+std::filesystem::path own_program();
 
 // The folder that holds bin, include, lib and share: the parent of the running program's folder when that is an
 // installed anyaccel, else the package that the running program was built against; empty if the program runs from a

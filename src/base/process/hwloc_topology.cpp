@@ -4,10 +4,14 @@
 #include <cstdlib>
 #include <mutex>
 
+#include "base/process/processors.h"
+
 namespace anyaccel {
 
 int init_hwloc_topology(hwloc_topology_t* out_topology) {
   constexpr const char* variable = "HWLOC_PLUGINS_PATH";
+  // hwloc tries again forever where the system refuses this call.
+  if (!knows_allowed_processors()) return -1;
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
   const bool ours = std::getenv(variable) == nullptr;

@@ -2,6 +2,7 @@
 #include "base/process/processors.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -27,8 +28,15 @@ std::vector<int> allowed_processors() {
     CPU_FREE(set);
     if (ok || error != EINVAL) break;
   }
-  if (found.empty()) found.push_back(0);
+  if (!found.empty()) return found;
+  const long all = std::max(sysconf(_SC_NPROCESSORS_ONLN), 1L);
+  for (long i = 0; i < all; ++i) found.push_back(static_cast<int>(i));
   return found;
+}
+
+bool knows_allowed_processors() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 || errno == EINVAL;  // of more than 1024
 }
 
 int count_cores(const std::vector<int>& processors, const std::string& folder) {

@@ -8,8 +8,10 @@
 
 namespace anyaccel {
 
-// The processors (hardware threads) that this thread may run on, ascending; processor 0 if the kernel does not tell.
+// The processors (hardware threads) that this thread may run on, ascending; all of them if the kernel does not tell.
 std::vector<int> allowed_processors();
+// Returns whether the kernel tells; a filter of system calls may refuse it.
+bool knows_allowed_processors();
 
 // The number of cores that `processors` belong to. `folder` is that of the processors in /sys, or one of a test. Processors of
 // which it says nothing are cores of their own.

@@ -9,15 +9,14 @@
 #include <string>
 #include <vector>
 
+#include "base/files/install_paths.h"
 #include "cli/commands/commands.h"
 #include "cli/json_output.h"
 
 namespace anyaccel::cli {
 
 int run_check(int argc, char** argv) {
-  std::error_code no_proc;
-  const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe", no_proc);
-  const std::string program = (own.parent_path() / "anyaccel-checks").string();
+  const std::string program = (own_program().parent_path() / "anyaccel-checks").string();
   std::string name = "anyaccel";
   std::vector<char*> words = {name.data()};
   words.insert(words.end(), argv, argv + argc);

@@ -1,7 +1,4 @@
 // Implements `anyaccel launch`: runs one program on many cores, devices and hosts.
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -99,15 +96,6 @@ void read_texts(const Texts& texts, bool launcher_given, launcher::LaunchOptions
   }
 }
 
-// A pipe or socket with the descriptor number of a closed standard file would be used as such by the ranks.
-void open_standard_files() {
-  int file = 0;
-  do {
-    file = open("/dev/null", O_RDWR);
-  } while (file >= 0 && file <= STDERR_FILENO);
-  if (file >= 0) close(file);
-}
-
 }  // namespace
 
 int run_launch(int argc, char** argv) {
@@ -115,7 +103,6 @@ int run_launch(int argc, char** argv) {
                    "anyaccel launch");
   line.footer(
       "PROGRAM and its arguments follow the options: anyaccel launch --num_accelerators 2 anyaccel generate ...");
-  open_standard_files();
   launcher::LaunchOptions options;
   Texts texts;
   const auto text = [&](const std::string& names, std::string& value, const std::string& help,

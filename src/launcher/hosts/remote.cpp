@@ -18,6 +18,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "base/files/install_paths.h"
 #include "base/files/open_files.h"
 #include "base/process/shell.h"
 #include "launcher/hosts/control.h"

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <chrono>
 
+#include "anyaccel/file_output.h"
+
 namespace anyaccel::launcher {
 namespace {
 
@@ -82,7 +84,11 @@ bool OutputLines::write_some(int target) {
     const ssize_t wrote = write(target, queue.data() + done, std::min(pipe_piece, queue.size() - done));
     if (wrote >= 0) {
       done += static_cast<size_t>(wrote);
+    } else if (target == STDERR_FILENO && errno != EINTR && errno != EAGAIN && errno != EPIPE) {
+      // A full disk: programs go on without messages, and there is nowhere to say it.
+      done = queue.size();
     } else if (errno != EINTR && errno != EAGAIN) {
+      if (errno != EPIPE) problem_ = write_problem(errno);
       // The reader of our output has closed it: the processes must notice that as they would without us in between.
       for (Source& source : sources_) {
         if (source.target == target && source.pipe >= 0) {

@@ -27,6 +27,8 @@ class OutputLines {
   bool step();
   // Writes everything that is in the pipes, for at most `limit_ms`. Incomplete lines get a line end.
   void finish(int limit_ms);
+  // Why lines were lost that belonged on standard output, such as a full disk; empty if none were, or nobody reads them.
+  const std::string& problem() const { return problem_; }
 
  private:
   struct Source {
@@ -42,6 +44,7 @@ class OutputLines {
 
   std::vector<Source> sources_;
   std::string queues_[3];  // by descriptor
+  std::string problem_;
 };
 
 }  // namespace anyaccel::launcher

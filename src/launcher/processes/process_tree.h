@@ -9,6 +9,9 @@ namespace anyaccel::launcher {
 // Orphans belong to the nearest ancestor that adopts them (PR_SET_CHILD_SUBREAPER).
 std::vector<int> descendants(int root);
 
+// Returns whether /proc is there and is that of this process's PID namespace, as all functions here need.
+bool processes_are_listed();
+
 // Sends a signal to all of them and wakes stopped ones. Returns their number.
 int signal_descendants(int root, int signal);
 

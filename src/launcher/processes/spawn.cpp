@@ -23,7 +23,7 @@
 namespace anyaccel::launcher {
 namespace {
 
-enum class Step : int { Orphaned, Files, LogFile, Affinity, Memory, Execute };
+enum class Step : int { Orphaned, Input, Files, LogFile, Affinity, Memory, Execute };
 struct Problem {
   Step step;
   int error;
@@ -88,7 +88,8 @@ void reset_signals() {
 void redirect(const ProcessSpec& process, const ChildOutput& output, int status) {
   if (!process.stdin_open) {
     const int empty = open("/dev/null", O_RDONLY);
-    if (empty < 0 || (empty != STDIN_FILENO && dup2(empty, STDIN_FILENO) < 0)) give_up(status, Step::Files);
+    if (empty < 0) give_up(status, Step::Input);
+    if (empty != STDIN_FILENO && dup2(empty, STDIN_FILENO) < 0) give_up(status, Step::Files);
     if (empty > STDERR_FILENO) close(empty);
   }
   if (!process.log_file.empty()) {
@@ -125,6 +126,7 @@ std::string explain(const ProcessSpec& process, const Problem& problem) {
   const std::string why = std::strerror(problem.error);
   switch (problem.step) {
     case Step::Orphaned: return "the launcher ended while it was started";
+    case Step::Input: return "/dev/null, its standard input, cannot be opened: " + why;
     case Step::Files: return "its standard input and output cannot be set: " + why;
     case Step::LogFile: return "its log file \"" + process.log_file + "\" cannot be written: " + why;
     case Step::Affinity:

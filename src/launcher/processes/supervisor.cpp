@@ -70,6 +70,7 @@ class Supervisor {
       log_error("these processes of the job do not end:" + pids);
     }
     output_.finish(flush_limit_ms);
+    if (!output_.problem().empty()) log_error("writing to standard output failed: " + output_.problem());
     if (options_.companion) options_.companion->finished(exit_code() == 0);
     return exit_code();
   }
@@ -201,7 +202,8 @@ class Supervisor {
   int exit_code() const {
     if (options_.companion && options_.companion->exit_code()) return options_.companion->exit_code();
     if (has_failure_) return failure_.exit_code;
-    return outside_signal_ ? 128 + outside_signal_ : 0;
+    if (outside_signal_) return 128 + outside_signal_;
+    return output_.problem().empty() ? 0 : 1;
   }
 
   const std::vector<ProcessSpec>& processes_;
@@ -261,6 +263,11 @@ std::string describe_ending(const std::string& name, const Ending& ending) {
 }
 
 int supervise(const std::vector<ProcessSpec>& processes, const SupervisorOptions& options) {
+  if (!processes_are_listed()) {
+    throw UnavailableError(
+        "the launcher finds the processes of a job in /proc, which is not mounted here, or is that of another PID "
+        "namespace; mount it: mount -t proc proc /proc");
+  }
   // From here on we adopt orphans below us.
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) throw Error("orphaned processes cannot be adopted on this system");
   const SignalQueue queue;

@@ -16,6 +16,7 @@
 #include "base/process/shell.h"
 #include "base/process/subprocess.h"
 #include "base/process/toolchain.h"
+#include "base/text/text.h"
 #include "ops/build/source_languages.h"
 #include "ops/builders.h"
 #include "ops/host/host_accelerator.h"
@@ -55,7 +56,7 @@ std::string OpBuilder::op_name() const {
   std::string snake;
   for (size_t i = 0; i < camel.size(); ++i) {
     if (i > 0 && is_upper(i) && (is_lower(i - 1) || (is_upper(i - 1) && is_lower(i + 1)))) snake += '_';
-    snake += static_cast<char>(std::tolower(static_cast<unsigned char>(camel[i])));
+    snake += ascii_lower(camel[i]);
   }
   return snake;
 }
@@ -63,7 +64,7 @@ std::string OpBuilder::op_name() const {
 std::string OpBuilder::build_var() const {
   if (const BuiltinOpBuilder* known = find_builtin_op_builder(name())) return known->build_var;
   std::string variable = "DS_BUILD_";
-  for (const char c : op_name()) variable += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  for (const char c : op_name()) variable += ascii_upper(c);
   return variable;
 }
 
@@ -78,8 +79,8 @@ std::string OpBuilder::folder() const {
     if (!error && file.extension().string().starts_with(".so")) return file.parent_path().string();
     if (!error && file.filename().string().find(".so.") != std::string::npos) return file.parent_path().string();
   }
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
-  return error ? fs::current_path().string() : program.parent_path().string();
+  const fs::path program = own_program();
+  return program.empty() ? fs::current_path().string() : program.parent_path().string();
 }
 
 BuildPlan OpBuilder::builder() const {

@@ -2,7 +2,8 @@
 //
 // With AVX512-VBMI, 8-bit codes of bf16 come from a table of all 128 mantissas that is computed for each group
 // (MantissaCodes), and codes of 6 and 12 bits are packed in registers (DenseCodes). Numbers of formats of up to 8 bits are
-// looked up in a table for the group as well (Table). The two ports for 512-bit vectors bound these loops.
+// looked up in a table for the group as well (Table), those of 12 bits are converted as fp16 (HalfNumbers). The two ports for
+// 512-bit vectors bound the loops that encode.
 #pragma once
 
 #include "fp_codes.h"
@@ -324,6 +325,39 @@ class DirectEncoder {
   bool by_table_, is_dense_;  // for finite groups that are large enough, and for blocks of whole 64 elements
 };
 
+// Permutations of bytes that spread packed codes over lanes of 64 bits, 6 bytes to each: those of 8 codes of 6 bits or of 4
+// codes of 12.
+struct Fields {
+  alignas(64) uint8_t of_sixes[64];   // the lanes of the second half take turns with those of the first
+  alignas(64) uint8_t of_twelves[64];
+  alignas(64) uint8_t every_second[64];
+  constexpr Fields() : of_sixes(), of_twelves(), every_second() {
+    for (int i = 0; i < 64; ++i) {
+      const int lane = i / 8, byte = i % 8 < 6 ? i % 8 : 0;
+      of_sixes[i] = static_cast<uint8_t>(6 * (lane % 2 * 4 + lane / 2) + byte);
+      of_twelves[i] = static_cast<uint8_t>(6 * lane + byte);
+      every_second[i] = static_cast<uint8_t>(2 * i);
+    }
+  }
+};
+inline constexpr Fields kFields;
+
+// Loads 48 bytes in two parts: masked loads do not make the hardware fetch ahead on a Zen 5.
+AA_INLINE __m512i load_48(const uint8_t* from) {
+  const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  const __m128i high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + 32));
+  return _mm512_inserti32x4(_mm512_castsi256_si512(low), high, 2);
+}
+
+template <bool kStreams>
+AA_INLINE void write_vector(uint16_t* to, __m512i numbers) {
+  if constexpr (kStreams) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), numbers);
+  } else {
+    _mm512_storeu_si512(to, numbers);
+  }
+}
+
 // A table of the numbers, in bf16 or fp16, that the codes of a format of at most 8 bits stand for. It has the codes without sign
 // only; decode_block() applies the sign to the number's highest bit.
 class Table {
@@ -347,7 +381,8 @@ class Table {
     narrow_block(scaled, n, dtype, values_);
   }
 
-  // n is a multiple of 32.
+  // n is a multiple of 32. kStreams: with non-temporal stores; `out` is aligned to 64 bytes.
+  template <bool kStreams>
   AA_ONCE void decode_block(const uint8_t* codes, int64_t n, uint16_t* out) const {
     const __m512i a = _mm512_load_si512(values_), b = _mm512_load_si512(values_ + 32);
     const __m512i c = _mm512_load_si512(values_ + 64), d = _mm512_load_si512(values_ + 96);
@@ -363,8 +398,30 @@ class Table {
         value = _mm512_permutexvar_epi16(code, a);
       }
       // value ^ (code << up & sign)
-      value = _mm512_ternarylogic_epi32(value, _mm512_sll_epi16(code, up), sign, 0x78);
-      _mm512_storeu_si512(out + i, value);
+      write_vector<kStreams>(out + i, _mm512_ternarylogic_epi32(value, _mm512_sll_epi16(code, up), sign, 0x78));
+    }
+  }
+
+  // The same for packed codes of 6 bits; needs AVX512-VBMI. n is a multiple of 64.
+  template <bool kStreams>
+  __attribute__((noinline, target("avx512vbmi"))) void decode_sixes(const uint8_t* packed, int64_t n,
+                                                                    uint16_t* out) const {
+    // The lower and the upper bytes of the numbers of all 64 codes.
+    const __m512i positive = _mm512_load_si512(values_);
+    const __m512i negative = _mm512_xor_si512(positive, _mm512_set1_epi16(static_cast<int16_t>(0x8000)));
+    const __m512i every_second = _mm512_load_si512(kFields.every_second);
+    const __m512i low = _mm512_permutex2var_epi8(positive, every_second, negative);
+    const __m512i high = _mm512_permutex2var_epi8(
+        positive, _mm512_or_si512(every_second, _mm512_set1_epi8(1)), negative);
+    const __m512i spread = _mm512_load_si512(kFields.of_sixes);
+    const __m512i shifts = _mm512_set1_epi64(0x2a241e18120c0600);  // 6 bits from code to code of a lane of 64 bits
+    for (int64_t i = 0; i < n; i += 64, packed += 48) {
+      const __m512i lanes = _mm512_permutexvar_epi8(spread, load_48(packed));
+      // The permutations below ignore the two bits above a code.
+      const __m512i codes = _mm512_multishift_epi64_epi8(shifts, lanes);
+      const __m512i lower = _mm512_permutexvar_epi8(codes, low), upper = _mm512_permutexvar_epi8(codes, high);
+      write_vector<kStreams>(out + i, _mm512_unpacklo_epi8(lower, upper));
+      write_vector<kStreams>(out + i + 32, _mm512_unpackhi_epi8(lower, upper));
     }
   }
 
@@ -376,32 +433,93 @@ class Table {
   alignas(64) uint16_t values_[kCodes];
 };
 
+// Turns packed codes of 12 bits into bf16. A code moved to the upper bits of 16, with its exponent field moved down to the width of
+// fp16's, is an fp16 number with another bias. So vcvtph2ps converts it, subnormal numbers included, and one factor corrects the
+// bias and applies the group's scale.
+class HalfNumbers {
+ public:
+  explicit HalfNumbers(const aa_fp_format& f) : unbias_(bits_float(static_cast<uint32_t>(127 + 15 - f.bias) << 23)) {}
+
+  static bool can_be_used(const aa_fp_format& f) {
+    return f.bits == 12 && f.mantissa_bits == 7 && rounds_to_bf16;
+  }
+
+  // Returns false if the factor is not finite, so that this group must be decoded in another way.
+  bool set_scale(float scale) {
+    factor_ = scale * unbias_;
+    return factor_ - factor_ == 0.0f;
+  }
+
+  // n is a multiple of 32. kStreams: as for Table.
+  template <bool kStreams>
+  __attribute__((noinline, target("avx512vbmi"))) void decode_block(const uint8_t* packed, int64_t n,
+                                                                    uint16_t* out) const {
+    const __m512 factor = _mm512_set1_ps(factor_);
+    const __m512i spread = _mm512_load_si512(kFields.of_twelves);
+    // Moves a code to the upper 12 bits of 16; those below come from its neighbours.
+    const __m512i shifts = _mm512_set1_epi64(0x28201c141008043c);
+    // The arithmetic shift makes room for the wider exponent, and the mask clears what it copies of the sign.
+    const __m512i mask = _mm512_set1_epi16(static_cast<int16_t>(0xbff8));
+    for (int64_t i = 0; i < n; i += 32, packed += 48) {
+      const __m512i lanes = _mm512_permutexvar_epi8(spread, load_48(packed));
+      const __m512i upper = _mm512_multishift_epi64_epi8(shifts, lanes);
+      const __m512i halves = _mm512_and_si512(_mm512_srai_epi16(upper, 1), mask);
+      const __m512 first = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
+      const __m512 second = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
+      write_vector<kStreams>(out + i,
+                             narrow_in_one_step(_mm512_mul_ps(first, factor), _mm512_mul_ps(second, factor)));
+    }
+  }
+
+ private:
+  float unbias_, factor_ = 0;
+};
+
 class DirectDecoder {
  public:
   explicit DirectDecoder(const aa_fp_dequantize_args& a)
       : bits_(a.format.bits),
         dtype_(a.dtype),
-        use_table_(bits_ <= 8 && bytes_of(dtype_) == 2 && a.group_size >= Table::kSmallestGroup) {
+        use_table_(bits_ <= 8 && bytes_of(dtype_) == 2 && a.group_size >= Table::kSmallestGroup),
+        packed_sixes_(bits_ == 6 && __builtin_cpu_supports("avx512vbmi")),
+        use_half_(a.dtype == AA_DTYPE_BF16 && HalfNumbers::can_be_used(a.format)),
+        numbers_(a.format) {
     if (use_table_) table_.set_format(a.format);
   }
 
   AA_INLINE void set_scale(float scale) {
     by_table_ = use_table_ && scale == scale;
     if (by_table_) table_.set_scale(scale, dtype_);
+    by_half_ = use_half_ && numbers_.set_scale(scale);
   }
   AA_INLINE bool decode_block(const uint8_t* stored, int64_t n, DecodeBuffers& buffers, Writer& writer) const {
-    if (!by_table_) return false;
-    const void* const codes = unpack(stored, n, bits_, buffers.codes);
-    table_.decode_block(static_cast<const uint8_t*>(codes), (n + 31) / 32 * 32,
-                        reinterpret_cast<uint16_t*>(buffers.result));
-    writer.put(buffers.result, 2 * n);
+    if (!by_table_ && !by_half_) return false;
+    if (uint8_t* const lines = n % 64 == 0 ? writer.lines(2 * n) : nullptr) {
+      decode<true>(stored, n, buffers, reinterpret_cast<uint16_t*>(lines));
+    } else {
+      decode<false>(stored, n, buffers, reinterpret_cast<uint16_t*>(buffers.result));
+      writer.put(buffers.result, 2 * n);
+    }
     return true;
   }
 
  private:
+  template <bool kStreams>
+  AA_INLINE void decode(const uint8_t* stored, int64_t n, DecodeBuffers& buffers, uint16_t* out) const {
+    if (by_half_) {
+      numbers_.decode_block<kStreams>(stored, (n + 31) / 32 * 32, out);
+    } else if (packed_sixes_) {
+      table_.decode_sixes<kStreams>(stored, (n + 63) / 64 * 64, out);
+    } else {
+      const void* const codes = unpack(stored, n, bits_, buffers.codes);
+      table_.decode_block<kStreams>(static_cast<const uint8_t*>(codes), (n + 31) / 32 * 32, out);
+    }
+  }
+
   int32_t bits_, dtype_;
-  bool use_table_, by_table_ = false;
+  bool use_table_, packed_sixes_, use_half_, by_table_ = false, by_half_ = false;
   Table table_;
+  HalfNumbers numbers_;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The dialect of the portable kernels (kernels/portable/dialect.h) that compiles them as C++ for the host. A source of this
-// folder (evoformer_attn.cpp and its like) includes this file and then files of kernels/portable, and so has their kernels as
+// folder (ragged_ops.cpp and its like) includes this file and then files of kernels/portable, and so has their kernels as
 // ops, compiled for the instruction set of the machine. A group has one work item, which does a whole row. An aa_wide, 16
 // floats, is one or more vectors of vector.h, so loops over them are vector code.
 //
@@ -53,6 +53,7 @@ using aa_u64 = uint64_t;
 #define AA_BARRIER()
 #define AA_PRAGMA_UNROLL _Pragma("GCC unroll 64")
 #define AA_PRAGMA_NO_UNROLL
+#define AA_PREFETCH(pointer) ::anyaccel::op::prefetch(pointer)
 
 namespace anyaccel::op {
 
@@ -62,48 +63,55 @@ struct Group {
   int64_t group_count = 0;
 };
 
+// Calls body(thread, number) for each number in [0, count), on up to `most` threads. Each of these begins with its own part of the
+// numbers, the same in every loop, because what it wrote in the previous loop is in its caches. Then it helps with the others'
+// parts. It takes a few numbers at a time, because they differ in work.
+template <class Body>
+AA_INLINE void run_shares(int64_t count, int most, const Body& body) {
+  constexpr int most_parts = 64;
+  struct alignas(64) Part {
+    int64_t next, end;
+  };
+  Part all[most_parts];
+  int parts = threads() < most_parts ? threads() : most_parts;
+  if (parts > most) parts = most;
+  if (count == 1) parts = 1;
+  for (int i = 0; i < parts; ++i) all[i] = {count * i / parts, count * (i + 1) / parts};
+  const int64_t share = count / (int64_t{16} * parts) + 1;
+  const auto take = [&](int index, int size) {
+    if (index >= most) return;
+    for (int i = 0; i < parts; ++i) {
+      Part& part = all[(int64_t{index} * parts / size + i) % parts];
+      while (__atomic_load_n(&part.next, __ATOMIC_RELAXED) < part.end) {
+        const int64_t begin = __atomic_fetch_add(&part.next, share, __ATOMIC_RELAXED);
+        const int64_t end = begin + share < part.end ? begin + share : part.end;
+        for (int64_t number = begin; number < end; ++number) body(index, number);
+      }
+    }
+  };
+  using Take = decltype(take);
+  const auto enter = [](void* context, int32_t index, int32_t size) { (*static_cast<Take*>(context))(index, size); };
+  void* const context = const_cast<void*>(static_cast<const void*>(&take));
+  if (count == 1) {
+    const FlushDenormals flush;
+    enter(context, 0, 1);
+  } else {
+    services->run(enter, context);
+  }
+}
+
 // Runs all groups in its constructor. That it is a constructor serves run_groups(): the elements of a braced list are evaluated
 // from left to right, unlike the arguments of a function.
 template <class Kernel>
 struct GroupRun {
   template <class... Values>
   AA_INLINE GroupRun(int64_t count, Values... values) {
-    // Each thread begins with its own part of the groups, the same in every kernel, because what it wrote in the previous kernel
-    // is in its caches. Then it helps with the others' parts. It takes a few groups at a time, because rows differ in length.
-    constexpr int most_parts = 64;
-    struct alignas(64) Part {
-      int64_t next, end;
-    };
-    Part all[most_parts];
-    const int parts = count == 1 ? 1 : threads() < most_parts ? threads() : most_parts;
-    for (int i = 0; i < parts; ++i) all[i] = {count * i / parts, count * (i + 1) / parts};
-    const int64_t share = count / (int64_t{16} * parts) + 1;
-    const auto take = [&](int index, int size) {
+    run_shares(count, 1 << 30, [&](int, int64_t number) {
       Kernel kernel;
       kernel.group_count = count;
-      for (int i = 0; i < parts; ++i) {
-        Part& part = all[(int64_t{index} * parts / size + i) % parts];
-        while (__atomic_load_n(&part.next, __ATOMIC_RELAXED) < part.end) {
-          const int64_t begin = __atomic_fetch_add(&part.next, share, __ATOMIC_RELAXED);
-          const int64_t end = begin + share < part.end ? begin + share : part.end;
-          for (int64_t number = begin; number < end; ++number) {
-            kernel.group_number = number;
-            kernel(values...);
-          }
-        }
-      }
-    };
-    using Take = decltype(take);
-    const auto enter = [](void* context, int32_t index, int32_t size) {
-      (*static_cast<Take*>(context))(index, size);
-    };
-    void* const context = const_cast<void*>(static_cast<const void*>(&take));
-    if (count == 1) {
-      const FlushDenormals flush;
-      enter(context, 0, 1);
-    } else {
-      services->run(enter, context);
-    }
+      kernel.group_number = number;
+      kernel(values...);
+    });
   }
 };
 
@@ -144,6 +152,30 @@ AA_INLINE float exponential(float x) {
   const uint32_t half = static_cast<uint32_t>(static_cast<int32_t>(whole) >> 1);
   return p * bits_float((half + 127) << 23) * bits_float((whole - half + 127) << 23);
 }
+// The same for each element of a vector, with the same bits; a NaN stays one.
+AA_INLINE Vec exponential(Vec x) {
+  const Vec magic(12582912.0f);
+  const Vec inside = max(Vec(-104.0f), min(Vec(88.8f), x));
+  const Vec shifted = multiply_add(inside, Vec(1.44269504f), magic);
+  const Vec n = shifted - magic;
+  Vec r = multiply_add(n, Vec(-0.693359375f), inside);
+  r = multiply_add(n, Vec(2.12194440e-4f), r);
+  Vec p(1.9875691500e-4f);
+  p = multiply_add(p, r, Vec(1.3981999507e-3f));
+  p = multiply_add(p, r, Vec(8.3334519073e-3f));
+  p = multiply_add(p, r, Vec(4.1665795894e-2f));
+  p = multiply_add(p, r, Vec(1.6666665459e-1f));
+  p = multiply_add(p, r, Vec(5.0000001201e-1f));
+  p = multiply_add(p * r, r, r) + Vec(1.0f);
+#if AA_VECTOR_AVX512
+  return _mm512_scalef_ps(p.v, n.v);
+#else
+  const Words whole = bits_of(shifted) - bits_of(magic);
+  // Half of it, rounded down, by a shift of an unsigned number.
+  const Words half = ((whole + 0x10000u) >> 1) - 0x8000u;
+  return p * of_bits((half + 127u) << 23) * of_bits((whole - half + 127u) << 23);
+#endif
+}
 
 // AA_WIDE of dialect.h.
 struct Wide {
@@ -158,6 +190,11 @@ AA_INLINE Wide wide_all(float value) {
 AA_INLINE Wide wide_fma(Wide a, Wide b, Wide c) {
   for (int i = 0; i < Wide::parts; ++i) c.v[i] = multiply_add(a.v[i], b.v[i], c.v[i]);
   return c;
+}
+// e^(a - b)
+AA_INLINE Wide wide_exp(Wide a, float b) {
+  for (int i = 0; i < Wide::parts; ++i) a.v[i] = exponential(a.v[i] - Vec(b));
+  return a;
 }
 AA_INLINE Wide wide_max(Wide a, Wide b) {
   for (int i = 0; i < Wide::parts; ++i) a.v[i] = max(a.v[i], b.v[i]);
@@ -256,6 +293,7 @@ using aa_wide = ::anyaccel::op::Wide;
 #define AA_HAS_WIDE
 #define AA_HAS_WIDE_STORE
 #define AA_HAS_WIDE_MAX
+#define AA_HAS_WIDE_EXP
 // The tiles of kernels/portable/products.h that 16 registers hold. With AVX2, 6 rows of one aa_wide are 12 registers of sums,
 // beside two for the columns and one for an element of a row; with SSE2, 2 rows are 8, beside four and one.
 #if AA_VECTOR_AVX2
@@ -268,6 +306,7 @@ using aa_wide = ::anyaccel::op::Wide;
 #define aa_wide_all(value) ::anyaccel::op::wide_all(value)
 #define aa_wide_fma(a, b, c) ::anyaccel::op::wide_fma(a, b, c)
 #define aa_wide_max(a, b) ::anyaccel::op::wide_max(a, b)
+#define aa_wide_exp(a, b) ::anyaccel::op::wide_exp(a, b)
 #define aa_wide_largest(a) ::anyaccel::op::wide_largest(a)
 #define aa_wide_sum(a) ::anyaccel::op::wide_sum(a)
 #define aa_wide_get(a, i) ::anyaccel::op::wide_get(a, i)

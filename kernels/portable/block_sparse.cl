@@ -50,14 +50,19 @@ AA_KERNEL(sparse_sdd, AA_ITEMS)
 }
 AA_REGISTER(sparse_sdd, AA_ITEMS)
 
-// Rows r .. r + rows - 1 of a list's row of blocks times b, panel p (and the next one).
+// Rows r .. r + rows - 1 of a list's row of blocks times b, panel p (and the next one): the entries first .. end - 1 of the list.
+// With `add`, for whole panels only, they are added to what out has.
 AA_FN void aa_dsd_tile(const int rows, const int wides, AA_OUT(float) out, AA_IN(float) a, AA_IN(float) b,
-                       AA_IN(aa_i32) begins, AA_IN(aa_i32) entries, aa_sparse_dsd s, aa_i64 list, aa_i64 out_at,
+                       AA_IN(aa_i32) entries, aa_sparse_dsd s, aa_i64 first, aa_i64 end, aa_i64 add, aa_i64 out_at,
                        aa_i64 a_at, aa_i64 b_at, aa_i64 r, aa_i64 p) {
   aa_wide sums[AA_TILE_ROWS * AA_TILE_WIDES];
-  AA_PRAGMA_UNROLL for (int i = 0; i < rows * wides; ++i) sums[i] = aa_wide_all(0.0f);
-  const aa_i64 end = begins[list + 1];
-  for (aa_i64 e = begins[list]; e < end; ++e) {
+  AA_PRAGMA_UNROLL for (int i = 0; i < rows; ++i) {
+    AA_PRAGMA_UNROLL for (int w = 0; w < wides; ++w) {
+      sums[i * wides + w] =
+          add ? AA_LOAD_WIDE(f32, out, out_at + (r + i) * s.columns + (p + w) * AA_WIDE) : aa_wide_all(0.0f);
+    }
+  }
+  for (aa_i64 e = first; e < end; ++e) {
     const aa_i64 b_row = (aa_i64)entries[2 * e] * s.block;
     const aa_i64 n = entries[2 * e + 1] - s.first_block;
     aa_tile_add(rows, wides, sums, a, a_at + n * s.block * s.block + r * s.a_row, s.a_row, s.a_inner, b,
@@ -69,6 +74,38 @@ AA_FN void aa_dsd_tile(const int rows, const int wides, AA_OUT(float) out, AA_IN
       aa_tile_store(out, out_at + (r + i) * s.columns + column, sums[i * wides + w], s.columns - column);
     }
   }
+}
+
+// Rows r_begin .. r_end - 1 of a list's row of blocks times the panels p_begin .. p_end - 1 of b. Where items do whole rows,
+// AA_PREFETCH(pointer) may begin to load a cache line.
+AA_FN void aa_dsd_rows(AA_OUT(float) out, AA_IN(float) a, AA_IN(float) b, AA_IN(aa_i32) begins, AA_IN(aa_i32) entries,
+                       aa_sparse_dsd s, aa_i64 list, aa_i64 out_at, aa_i64 a_at, aa_i64 b_at, aa_i64 r_begin,
+                       aa_i64 r_end, aa_i64 p_begin, aa_i64 p_end) {
+  const aa_i64 begin = begins[list];
+  const aa_i64 end = begins[list + 1];
+  aa_i64 at_once = end - begin;
+  aa_i64 first = begin;
+  do {
+#ifdef AA_PREFETCH
+    // All tiles take a block while the nearest cache has it, and the next block is on its way.
+    if (s.columns % AA_WIDE == 0 && first < end) {
+      at_once = 1;
+      if (first + 1 < end) {
+        AA_IN(float) next_a = a + a_at + (entries[2 * first + 3] - s.first_block) * s.block * s.block;
+        AA_IN(float) next_b = b + b_at + (aa_i64)entries[2 * first + 2] * s.block * s.b.row;
+        for (aa_i64 i = 0; i < s.block; ++i) {
+          AA_PREFETCH(next_a + i * s.block);
+          for (aa_i64 p = p_begin; p < p_end; ++p) AA_PREFETCH(next_b + i * s.b.row + p * s.b.panel);
+        }
+      }
+    }
+#endif
+#define AA_TILE(rows, wides, r, p) \
+  aa_dsd_tile(rows, wides, out, a, b, entries, s, first, first + at_once, first != begin, out_at, a_at, b_at, r, p)
+    AA_EACH_TILE(AA_TILE, r_begin, r_end, p_begin, p_end)
+#undef AA_TILE
+    first += at_once;
+  } while (first < end);
 }
 
 AA_KERNEL(sparse_dsd, AA_ITEMS)
@@ -90,10 +127,7 @@ AA_KERNEL(sparse_dsd, AA_ITEMS)
     const aa_i64 r_end = r_begin + AA_ITEM_ROWS < s.block ? r_begin + AA_ITEM_ROWS : s.block;
     const aa_i64 p_begin = s.split == 1 ? 0 : share;
     const aa_i64 p_end = s.split == 1 ? panels : share + 1;
-#define AA_TILE(rows, wides, r, p) \
-  aa_dsd_tile(rows, wides, out, a, b, begins, entries, s, list, out_at, a_at, b_at, r, p)
-    AA_EACH_TILE(AA_TILE, r_begin, r_end, p_begin, p_end)
-#undef AA_TILE
+    aa_dsd_rows(out, a, b, begins, entries, s, list, out_at, a_at, b_at, r_begin, r_end, p_begin, p_end);
   }
 }
 AA_REGISTER(sparse_dsd, AA_ITEMS)

@@ -108,6 +108,12 @@ AA_FN void aa_add_piece(const aa_i64 n, AA_OUT(float) x, aa_i64 at, AA_IN(void) 
   for (aa_i64 j = 0; j < n; ++j) x[at + j] += aa_load(bias, dtype, bias_at + j);
 }
 AA_FN void aa_exp_piece(const aa_i64 n, AA_OUT(float) x, aa_i64 at, float largest) {
+#if defined(AA_HAS_WIDE_EXP)
+  if (n == AA_PIECE) {
+    aa_wide_store_f32(x, at, aa_wide_exp(AA_LOAD_WIDE(f32, x, at), largest));
+    return;
+  }
+#endif
   for (aa_i64 j = 0; j < n; ++j) x[at + j] = aa_exp(x[at + j] - largest);
 }
 AA_FN void aa_scale_piece(const aa_i64 n, AA_OUT(float) x, aa_i64 at, float factor) {

@@ -240,6 +240,37 @@ TEST(EvoformerAttnTest, PartsOfAPairBiasAddUp) {
   expect_close(found.bias2, expected, 1e-4, "gb2");
 }
 
+// With one or two threads each takes all matrices that share a row of the pairs' bias, with three or five all threads share the
+// matrices, and the longer ones are computed in parts.
+TEST(EvoformerAttnTest, DoesNotDependOnThreads) {
+  if (device_under_test()) GTEST_SKIP() << "the threads are the host's";
+  auto library = evoformer();
+  for (const EvoformerCase& c :
+       {EvoformerCase{1, 3, 72, 2, 20, true, true}, EvoformerCase{1, 2, 400, 2, 16, true, true},
+        EvoformerCase{2, 1, 50, 1, 8, true, false}}) {
+    SCOPED_TRACE(c.shape().to_string());
+    const auto input = [&](uint64_t seed, const Shape& shape) {
+      return make_tensor(random_numbers(shape.numel(), seed), shape);
+    };
+    const Tensor q = input(1, c.shape()), k = input(2, c.shape()), v = input(3, c.shape()), go = input(4, c.shape());
+    const Tensor biases[] = {input(5, c.keys_shape()), c.pairs ? input(6, c.pairs_shape()) : Tensor()};
+    std::vector<std::vector<float>> expected;
+    for (const int threads : {1, 2, 3, 5}) {
+      SCOPED_TRACE(threads);
+      const ThreadCount count(threads);
+      EvoformerAttn::Saved saved;
+      const Tensor o = library->DS4Sci_EvoformerAttention(q, k, v, biases, &saved);
+      const auto found = library->backward(go, q, k, v, biases, saved);
+      std::vector<std::vector<float>> numbers;
+      for (const Tensor* tensor : {&o, &found.q, &found.k, &found.v, &found.bias1, &found.bias2}) {
+        if (*tensor) numbers.push_back(tensor->to_vector<float>());
+      }
+      if (threads == 1) expected = numbers;
+      for (size_t i = 0; i < numbers.size(); ++i) expect_same(numbers[i], expected[i], std::to_string(i));
+    }
+  }
+}
+
 TEST(EvoformerAttnTest, MemoryIsLinearInTheLength) {
   if (device_under_test()) GTEST_SKIP() << "minutes on a simulator";
   Accelerator& accelerator = tested_accelerator();

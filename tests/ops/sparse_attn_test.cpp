@@ -355,6 +355,33 @@ TEST(SparseAttnTest, AttentionAndItsGradients) {
   expect_close(found.v, differences(in[2], loss), 1e-4, "dv");
 }
 
+// The gradients of attention are those of its product, softmax and product, with blocks and heads that are whole vectors or not.
+TEST(SparseAttnTest, GradientsAreThoseOfTheSteps) {
+  auto library = sparse_attn();
+  for (const auto& [block, size] : {std::pair<int64_t, int64_t>{16, 32}, {20, 16}, {40, 19}, {32, 48}}) {
+    SCOPED_TRACE(std::to_string(block) + " " + std::to_string(size));
+    const int64_t length = 5 * block;
+    ops::BigBirdSparsityConfig config(3, static_cast<int>(block), true, 1, 3, 1),
+        same(3, static_cast<int>(block), true, 1, 3, 1);
+    const Tensor layout = same.make_layout(length);
+    const auto attention = library->self_attention(config, "add", "mul", length);
+    const Shape shape{2, 3, length, size};
+    const auto input = [&](uint64_t seed) { return make_tensor(random_numbers(shape.numel(), seed), shape); };
+    const Tensor q = input(1), k = input(2), v = input(3), dout = input(4);
+    Tensor weights;
+    attention.forward(q, k, v, {}, {}, {}, &weights);
+    const auto found = attention.backward(dout, q, k, v, weights);
+    const auto weighted = library->matmul(layout, block, "dsd").backward(weights, v, dout);
+    const float scale = 1 / std::sqrt(static_cast<float>(size));
+    const Tensor changes = library->softmax(layout, block).backward(weights, weighted.a, scale);
+    const auto scored = library->matmul(layout, block, "sdd", false, true).backward(q, k, changes);
+    for (const auto& [gradient, expected] :
+         {std::pair{found.q, scored.a}, {found.k, scored.b}, {found.v, weighted.b}}) {
+      expect_close(gradient, expected.to_vector<double>(), 1e-5, "gradient");
+    }
+  }
+}
+
 TEST(SparseAttnTest, AgreesWithPyTorch) {
   const ThreadCount several(3);  // ctest gives these tests one thread
   auto library = sparse_attn();

@@ -1,12 +1,14 @@
 // Implements anyaccel/ops/evoformer_attn.h: attention with two biases and its gradients, computed for one part of the
-// scores at a time.
+// scores at a time. On the host kernels/host/evoformer_attn.cpp does everything; devices run portable kernels.
 #include "anyaccel/ops/evoformer_attn.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "anyaccel/error.h"
+#include "kernels/host/evoformer_calls.h"
 #include "ops/builders.h"
+#include "ops/host/host_accelerator.h"
 #include "ops/host/panel_products.h"
 #include "ops/host/placed_kernels.h"
 #include "ops/host/quant_support.h"
@@ -25,9 +27,8 @@ enum EvoformerKernel : size_t {
   evoformer_pairs_gradient,
 };
 
-// The number of scores that exist at a time: as many as a processor's caches hold, and a small part of a device's
-// memory.
-constexpr int64_t host_part = int64_t{1} << 18, device_part = int64_t{1} << 24;
+// The number of scores that exist at a time: a small part of a device's memory.
+constexpr int64_t device_part = int64_t{1} << 24;
 
 bool given(const Tensor& tensor) { return tensor && tensor.numel() != 0; }
 
@@ -104,16 +105,46 @@ void check_rows(const char* op, const char* name, const Tensor& rows, const Size
 struct EvoformerAttn::Impl {
   Accelerator& accelerator;
   std::shared_ptr<HostOpLibrary> code;
+  // Of devices.
   PanelProducts products;
   PlacedKernels kernels;
+  // Of the host.
+  using Scratch = int64_t(const aa_evoformer_call*);
+  using Run = void(const aa_evoformer_call*);
+  Scratch *forward_scratch, *backward_scratch;
+  Run *forward, *backward;
 
   Impl(Accelerator& active, std::shared_ptr<HostOpLibrary> loaded)
       : accelerator(active),
         code(std::move(loaded)),
-        products(active, *code),
-        kernels(active, *code, "evoformer.cl",
+        products(active, nullptr),
+        kernels(active, nullptr, "evoformer.cl",
                 {"evoformer_softmax", "evoformer_delta", "evoformer_gradient", "evoformer_keys_gradient",
-                 "evoformer_pairs_gradient"}) {}
+                 "evoformer_pairs_gradient"}),
+        forward_scratch(code->function<Scratch>("evoformer_forward_scratch")),
+        backward_scratch(code->function<Scratch>("evoformer_backward_scratch")),
+        forward(code->function<Run>("evoformer_forward")),
+        backward(code->function<Run>("evoformer_backward")) {}
+
+  // Runs `op` on the host with memory for what `scratch` asks for.
+  static void on_host(aa_evoformer_call call, const Sizes& sizes, const Tensor& q, Scratch* scratch, Run* op) {
+    call.batch = sizes.batch;
+    call.group = sizes.group;
+    call.length = sizes.length;
+    call.heads = sizes.heads;
+    call.size = sizes.size;
+    call.lse_row = sizes.lse_row();
+    call.dtype = static_cast<int32_t>(q.dtype());
+    call.threads = op_services()->threads();
+    const Tensor memory = Tensor::empty({scratch(&call)}, DType::F32, q.device());
+    call.scratch = memory.data_as<float>();
+    op(&call);
+  }
+  // The address of a bias or of its gradient; null if it is absent.
+  template <class T = const void>
+  static T* address(const Tensor& t) {
+    return given(t) ? static_cast<T*>(t.data()) : nullptr;
+  }
 
   aa_evoformer arguments(Place place, const Sizes& sizes, const Tensor& bias1, const Tensor& bias2) {
     aa_evoformer s{};
@@ -133,7 +164,7 @@ struct EvoformerAttn::Impl {
   // Calls `body` with the parts of the scores one after another: several matrices, or some rows of one.
   template <class Body>
   void each_part(Place place, const Sizes& sizes, aa_evoformer s, const Body& body) {
-    const int64_t limit = place ? device_part : host_part, matrix = sizes.length * s.pitch;
+    const int64_t limit = device_part, matrix = sizes.length * s.pitch;
     const int64_t item = products.item_rows(place);
     const int64_t count = std::max<int64_t>(1, limit / matrix);
     const int64_t rows = matrix <= limit ? sizes.length : std::max(item, limit / s.pitch / item * item);
@@ -176,7 +207,6 @@ struct EvoformerAttn::Impl {
 
   void softmax(Place place, const Tensor& scores, const Tensor& bias1, const Tensor& bias2, const Tensor& lse,
                const aa_evoformer& s) {
-    const auto address = [](const Tensor& t) -> const void* { return given(t) ? t.data() : nullptr; };
     kernels.groups(evoformer_softmax, place, s.count * s.row_count, scores.data(), address(bias1), address(bias2),
                    lse.data(), s);
   }
@@ -197,6 +227,17 @@ void EvoformerAttn::attention(const Tensor& q, const Tensor& k, const Tensor& v,
   run_dense(impl_->accelerator, impl_->kernels.on_devices(), op,
             {{&q, in}, {&k, in}, {&v, in}, {&bias1, in}, {&bias2, in}, {&o, HostUse::Out}, {&lse, HostUse::InOut}},
             [&](std::span<Tensor> t, Place place) {
+              if (!place) {
+                aa_evoformer_call call{};
+                call.q = t[0].data();
+                call.k = t[1].data();
+                call.v = t[2].data();
+                call.keys = Impl::address(t[3]);
+                call.pairs = Impl::address(t[4]);
+                call.o = t[5].data();
+                call.lse = t[6].data_as<float>();
+                return Impl::on_host(call, sizes, t[0], impl_->forward_scratch, impl_->forward);
+              }
               const float scale = 1.0f / std::sqrt(static_cast<float>(sizes.size));
               const Tensor queries = by_head(t[0], sizes);
               const Panels keys = impl_->products.pack(place, by_head(t[1], sizes, t[1].dtype()), true, 0, scale);
@@ -245,6 +286,23 @@ void EvoformerAttn::attention_bwd(const Tensor& go, const Tensor& q, const Tenso
              {&gb1, both},
              {&gb2, both}},
             [&](std::span<Tensor> t, Place place) {
+              if (!place) {
+                aa_evoformer_call call{};
+                call.go = t[0].data();
+                call.q = t[1].data();
+                call.k = t[2].data();
+                call.v = t[3].data();
+                call.o = t[4].data();
+                call.lse = t[5].data_as<float>();
+                call.keys = Impl::address(t[7]);
+                call.pairs = Impl::address(t[8]);
+                call.gq = t[9].data();
+                call.gk = t[10].data();
+                call.gv = t[11].data();
+                call.gkeys = Impl::address<float>(t[12]);
+                call.gpairs = Impl::address<float>(t[13]);
+                return Impl::on_host(call, sizes, t[1], impl_->backward_scratch, impl_->backward);
+              }
               const float scale = 1.0f / std::sqrt(static_cast<float>(sizes.size));
               PanelProducts& products = impl_->products;
               const Tensor gradient = by_head(t[0], sizes), queries = by_head(t[1], sizes);

@@ -45,7 +45,7 @@ struct InferenceCutlass::Impl {
   PlacedKernels kernels;
 
   Impl(Accelerator& active, std::shared_ptr<HostOpLibrary> loaded)
-      : accelerator(active), code(std::move(loaded)), kernels(active, *code, "grouped.cl", {"grouped_product"}) {}
+      : accelerator(active), code(std::move(loaded)), kernels(active, code.get(), "grouped.cl", {"grouped_product"}) {}
 
   // If num_bits is 0, the weight has x's dtype. Without `experts` there is one weight, and no tensor has the dimension
   // of experts.

@@ -32,8 +32,8 @@ struct Panels {
 
 class PanelProducts {
  public:
-  // `code` must include dense.cl.
-  PanelProducts(Accelerator& accelerator, const HostOpLibrary& code)
+  // `code` must include dense.cl. Null: there are no products on the host.
+  PanelProducts(Accelerator& accelerator, const HostOpLibrary* code)
       : kernels_(accelerator, code, "dense.cl", {"pack_panels", "dense_product"}) {}
 
   // Return the number of columns of a panel and of rows that an item computes.

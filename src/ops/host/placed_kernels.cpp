@@ -6,9 +6,11 @@
 
 namespace anyaccel::ops {
 
-PlacedKernels::PlacedKernels(Accelerator& accelerator, const HostOpLibrary& code, const std::string& file,
+PlacedKernels::PlacedKernels(Accelerator& accelerator, const HostOpLibrary* code, const std::string& file,
                              std::vector<std::string> names) {
-  for (const std::string& name : names) host_kernels_.push_back(code.function<HostKernel>(("run_" + name).c_str()));
+  for (const std::string& name : names) {
+    if (code) host_kernels_.push_back(code->function<HostKernel>(("run_" + name).c_str()));
+  }
   auto* driver = dynamic_cast<DriverAccelerator*>(&accelerator);
   if (driver && portable::available(*driver)) {
     device_kernels_ = std::make_unique<portable::KernelSet>(*driver, file, std::move(names));

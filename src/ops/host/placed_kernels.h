@@ -16,8 +16,8 @@ namespace anyaccel::ops {
 
 class PlacedKernels {
  public:
-  // `code` must have an op run_NAME for each of `names`, the kernels of `file`.
-  PlacedKernels(Accelerator& accelerator, const HostOpLibrary& code, const std::string& file,
+  // `code` must have an op run_NAME for each of `names`, the kernels of `file`. Null: they are not run on the host.
+  PlacedKernels(Accelerator& accelerator, const HostOpLibrary* code, const std::string& file,
                 std::vector<std::string> names);
 
   // Returns whether the accelerator's devices run the kernels; if not, the host runs everything (run_dense).

@@ -87,7 +87,7 @@ struct RaggedOps::Impl {
   Impl(Accelerator& active, std::shared_ptr<HostOpLibrary> loaded)
       : accelerator(active),
         code(std::move(loaded)),
-        kernels(active, *code, "ragged.cl",
+        kernels(active, code.get(), "ragged.cl",
                 {"ragged_kv", "ragged_attention", "ragged_embed", "ragged_last_rows", "ragged_top_k",
                  "ragged_expert_counts", "ragged_expert_sums", "ragged_scatter", "ragged_gather"}) {}
 

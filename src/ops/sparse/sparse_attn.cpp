@@ -24,6 +24,8 @@ enum SparseKernel : size_t { sparse_sdd, sparse_dsd, sparse_softmax, sparse_soft
 // The number of scores that exist at a time if the caller does not need them: about as many as a processor's caches
 // hold, and a small part of a device's memory.
 constexpr int64_t host_scores = int64_t{1} << 18, device_scores = int64_t{1} << 24;
+// The number of scores that the third-level cache holds besides their weights.
+constexpr int64_t cached_scores = int64_t{1} << 22;
 
 void check_same_device(const char* op, std::initializer_list<const Tensor*> tensors) {
   const Tensor& first = **tensors.begin();
@@ -72,19 +74,27 @@ struct SparseAttn::Impl {
   std::shared_ptr<HostOpLibrary> code;
   PanelProducts dense;
   PlacedKernels kernels;
+  void (*rows_backward)(int64_t count, const void* const* arguments);  // sparse_rows_backward of the host
 
   Impl(Accelerator& active, std::shared_ptr<HostOpLibrary> loaded)
       : accelerator(active),
         code(std::move(loaded)),
-        dense(active, *code),
-        kernels(active, *code, "block_sparse.cl",
-                {"sparse_sdd", "sparse_dsd", "sparse_softmax", "sparse_softmax_backward"}) {}
+        dense(active, code.get()),
+        kernels(active, code.get(), "block_sparse.cl",
+                {"sparse_sdd", "sparse_dsd", "sparse_softmax", "sparse_softmax_backward"}),
+        rows_backward(code->function<void(int64_t, const void* const*)>("run_sparse_rows_backward")) {}
 
   // ---- the steps, for dense tensors at `place` that are fp32 or have their own dtype ----
 
   // out [Z, count, block, block] = blocks first .. first + count - 1 of op(a) b.
   void sdd(Place place, const Tensor& out, const Tensor& a, bool trans_a, const Panels& b, const Layout& layout,
            const PlacedLists& lists, int64_t first, int64_t count) {
+    const aa_sparse_sdd s = blocks_of_product(place, a, trans_a, b, layout, first, count);
+    kernels.items(sparse_sdd, place, s.batch * count * s.split, out.data(), static_cast<const void*>(a.data()),
+                  static_cast<const void*>(b.storage.data()), static_cast<const void*>(lists.places.data()), s);
+  }
+  aa_sparse_sdd blocks_of_product(Place place, const Tensor& a, bool trans_a, const Panels& b, const Layout& layout,
+                                  int64_t first, int64_t count) {
     aa_sparse_sdd s{};
     const int64_t columns = a.size(3);
     s.batch = a.size(0);
@@ -99,8 +109,7 @@ struct SparseAttn::Impl {
     s.panels_per_block = ceil_div(s.block, dense.panel_columns(place));
     s.b = b.where;
     s.split = dense.items_work_alone(place) ? 1 : ceil_div(s.block, dense.item_rows(place)) * s.panels_per_block;
-    kernels.items(sparse_sdd, place, s.batch * count * s.split, out.data(), static_cast<const void*>(a.data()),
-                  static_cast<const void*>(b.storage.data()), static_cast<const void*>(lists.places.data()), s);
+    return s;
   }
 
   // The rows of blocks that a product or a softmax processes: lists first_list .. first_list + list_count - 1 of a
@@ -112,6 +121,14 @@ struct SparseAttn::Impl {
   // out [Z, H, M, N] = op(a) b with a sparse `a`; only the rows of the part.
   void dsd(Place place, const Tensor& out, const Tensor& a, bool trans_a, const Panels& b, const Layout& layout,
            const PlacedLists& lists, const Part& part) {
+    const aa_sparse_dsd s = rows_of_product(place, out, trans_a, b, layout, part);
+    const PlacedLists::Pair& pair = trans_a ? lists.columns : lists.rows;
+    kernels.items(sparse_dsd, place, s.batch * s.list_count * ceil_div(s.block, dense.item_rows(place)) * s.split,
+                  out.data(), static_cast<const void*>(a.data()), static_cast<const void*>(b.storage.data()),
+                  static_cast<const void*>(pair.begins.data()), static_cast<const void*>(pair.entries.data()), s);
+  }
+  aa_sparse_dsd rows_of_product(Place place, const Tensor& out, bool trans_a, const Panels& b, const Layout& layout,
+                                const Part& part) {
     aa_sparse_dsd s{};
     s.batch = out.size(0);
     s.heads = out.size(1);
@@ -127,10 +144,7 @@ struct SparseAttn::Impl {
     s.out_matrix = out.size(2) * out.size(3);
     s.b = b.where;
     s.split = dense.items_work_alone(place) ? 1 : ceil_div(s.columns, dense.panel_columns(place));
-    const PlacedLists::Pair& pair = trans_a ? lists.columns : lists.rows;
-    kernels.items(sparse_dsd, place, s.batch * s.list_count * ceil_div(s.block, dense.item_rows(place)) * s.split,
-                  out.data(), static_cast<const void*>(a.data()), static_cast<const void*>(b.storage.data()),
-                  static_cast<const void*>(pair.begins.data()), static_cast<const void*>(pair.entries.data()), s);
+    return s;
   }
 
   aa_sparse_rows rows_of_part(int64_t batch, int64_t heads, const Layout& layout, const Part& part, float scale) {
@@ -170,6 +184,48 @@ struct SparseAttn::Impl {
     kernels.groups(sparse_softmax_backward, place, s.batch * s.list_count * s.block, dy.data(),
                    static_cast<const void*>(y.data()), static_cast<const void*>(lists.rows.begins.data()),
                    static_cast<const void*>(lists.rows.entries.data()), s);
+  }
+
+  // The gradients of self-attention on the host, into dense fp32 tensors: of some heads after those of the heads before them, so
+  // that the third-level cache still has the gradients of their scores when these are read by columns.
+  void gradients_on_host(const Tensor& dq, const Tensor& dk, const Tensor& dv, const Tensor& dout, const Tensor& q,
+                         const Tensor& k, const Tensor& v, const Tensor& weights, const Layout& layout,
+                         const PlacedLists& placed, const Layout::ForHeads& lists) {
+    const Place host;
+    const int64_t batch = q.size(0), heads = q.size(1), block = layout.block(), all_blocks = lists.blocks;
+    const Panels queries = dense.pack(host, q, false), keys = dense.pack(host, k, false),
+                 values = dense.pack(host, v, true, block), gradients = dense.pack(host, dout, false);
+    const Tensor wide_dout = dout.to(DType::F32);
+    const float scale = 1.0f / std::sqrt(static_cast<float>(q.size(3)));
+    const auto scores_of = [&](int64_t head, int64_t end) {
+      const auto begin_of = [&](int64_t h) { return lists.rows.begins[static_cast<size_t>(h * layout.rows())]; };
+      return Part{head * layout.rows(), (end - head) * layout.rows(), begin_of(head), begin_of(end) - begin_of(head)};
+    };
+    const auto number_of = [&](const Part& part) { return batch * part.block_count * block * block; };
+    Tensor changes;  // the gradients of the scores
+    for (int64_t head = 0; head < heads;) {
+      int64_t end = head + 1;
+      while (end < heads && number_of(scores_of(head, end + 1)) <= cached_scores) ++end;
+      const Part rows = scores_of(head, end);
+      const Part columns{head * layout.columns(), (end - head) * layout.columns(), rows.first_block, rows.block_count};
+      head = end;
+      if (!changes || changes.numel() < number_of(rows)) {
+        changes = Tensor::empty({number_of(rows)}, DType::F32, q.device());
+      }
+      const aa_sparse_sdd dy = blocks_of_product(host, wide_dout, false, values, layout, 0, all_blocks);
+      const aa_sparse_dsd product = rows_of_product(host, dq, false, keys, layout, rows);
+      const aa_sparse_rows s = rows_of_part(batch, heads, layout, rows, scale);
+      void *const changed = changes.data(), *const to = dq.data();
+      const void *const y = weights.data(), *const a = wide_dout.data(), *const b = values.storage.data(),
+                        *const right = keys.storage.data(), *const begins = placed.rows.begins.data(),
+                        *const entries = placed.rows.entries.data();
+      const std::array<const void*, 12> arguments{&changed, &y,     &all_blocks, &a,      &b,       &dy,
+                                                  &to,      &right, &product,    &begins, &entries, &s};
+      rows_backward(batch * rows.list_count, arguments.data());
+      dsd(host, dk, changes, true, queries, layout, placed, columns);
+      const Part of_all{columns.first_list, columns.list_count, 0, all_blocks};
+      dsd(host, dv, weights, true, gradients, layout, placed, of_all);
+    }
   }
 
   static Part whole(const Layout::ForHeads& lists, const BlockLists& which) {
@@ -543,6 +599,15 @@ SparseAttn::SelfAttention::Gradients SparseAttn::SelfAttention::backward(const T
               {&gradients.v, result}},
              [&](std::span<Tensor> t, Place place) {
                const PlacedLists& placed = layout->placed(heads, t[0].device());
+               if (!place) {
+                 return Impl::into(t[5], q.shape(), [&](const Tensor& dq) {
+                   Impl::into(t[6], k.shape(), [&](const Tensor& dk) {
+                     Impl::into(t[7], v.shape(), [&](const Tensor& dv) {
+                       impl_->gradients_on_host(dq, dk, dv, t[0], t[1], t[2], t[3], t[4], *layout, placed, lists);
+                     });
+                   });
+                 });
+               }
                const Impl::Part rows = Impl::whole(lists, lists.rows), columns = Impl::whole(lists, lists.columns);
                const auto from_left = [&](const Tensor& to, const Tensor& blocks, bool trans, const Tensor& other) {
                  const Panels panels = impl_->dense.pack(place, other, false);

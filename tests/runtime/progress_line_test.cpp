@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "anyaccel/format_bytes.h"
+
 namespace anyaccel {
 namespace {
 
@@ -13,6 +15,16 @@ TEST(ProgressLine, ShowsBytesRateAndTimeLeft) {
             "loading [=====>              ] 500.0 MB of 2.0 GB, 500.0 MB/s, 3 s left");
   EXPECT_EQ(progress_line("loading", ProgressUnit::Bytes, 2 * GB, 2 * GB, 4.0, 79),
             "loading [====================] 2.0 GB of 2.0 GB, 500.0 MB/s, 0 s left");
+}
+
+// No number but that of the largest unit is printed as 1000.
+TEST(ProgressLine, BytesAtTheEndsOfUnits) {
+  EXPECT_EQ(format_bytes(0), "0 B");
+  EXPECT_EQ(format_bytes(999), "999 B");
+  EXPECT_EQ(format_bytes(999.6), "1.0 KB");
+  EXPECT_EQ(format_bytes(999'949), "999.9 KB");
+  EXPECT_EQ(format_bytes(999'960), "1.0 MB");
+  EXPECT_EQ(format_bytes(2e18), "2000.0 PB");
 }
 
 TEST(ProgressLine, ShowsCountsWithoutARate) {

@@ -9,7 +9,8 @@ namespace anyaccel {
 std::string format_bytes(double bytes) {
   constexpr std::array<const char*, 6> units = {"B", "KB", "MB", "GB", "TB", "PB"};
   size_t unit = 0;
-  while (bytes >= 1000.0 && unit + 1 < units.size()) {
+  // What would be printed as 1000 has the next unit.
+  while (bytes >= (unit == 0 ? 999.5 : 999.95) && unit + 1 < units.size()) {
     bytes /= 1000.0;
     ++unit;
   }

@@ -95,7 +95,7 @@ docs: test_packages
 	tools/make_docs
 
 format:
-	clang-format -i $$(git ls-files '*.h' '*.hpp' '*.cpp' '*.c')
+	tools/check_format --write
 
 clean:
 	rm -rf build

@@ -40,7 +40,7 @@ inline bool counted_call_fails(const char* name) {
     }                                                                                     \
     return body_##name arguments;                                                         \
   }                                                                                       \
-  static auto resolve_##name() -> decltype(&enter_##name) {                               \
+  [[maybe_unused]] static auto resolve_##name() -> decltype(&enter_##name) {              \
     return sim::apple::settings().hidden(#name) ? nullptr : &enter_##name;                \
   }                                                                                       \
   __attribute__((visibility("default"), ifunc("resolve_" #name))) Result name parameters; \

@@ -20,10 +20,12 @@ static Id default_device() {
 static Id all_devices() { return sim_metal_call("MTLCopyAllDevices") ? sim_metal_all_devices() : nullptr; }
 
 // dlsym() does not find what SIM_FAULT hides.
-static Id (*resolve_default_device())() {
+[[maybe_unused]] static Id (*resolve_default_device())() {
   return sim_metal_hidden("MTLCreateSystemDefaultDevice") ? nullptr : &default_device;
 }
-static Id (*resolve_all_devices())() { return sim_metal_hidden("MTLCopyAllDevices") ? nullptr : &all_devices; }
+[[maybe_unused]] static Id (*resolve_all_devices())() {
+  return sim_metal_hidden("MTLCopyAllDevices") ? nullptr : &all_devices;
+}
 METAL_EXPORT __attribute__((ifunc("resolve_default_device"))) Id MTLCreateSystemDefaultDevice();
 METAL_EXPORT __attribute__((ifunc("resolve_all_devices"))) Id MTLCopyAllDevices();
 

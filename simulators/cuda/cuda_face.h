@@ -247,7 +247,7 @@ class Call {
   CUDA_EXPORT(symbol, ())
 #define CUDA_EXPORT(symbol, parameters)                                                       \
   extern "C" {                                                                                \
-  static auto resolve_##symbol() -> decltype(&enter_##symbol) {                               \
+  [[maybe_unused]] static auto resolve_##symbol() -> decltype(&enter_##symbol) {              \
     return entry_##symbol.available() ? &enter_##symbol : nullptr;                            \
   }                                                                                           \
   __attribute__((visibility("default"), ifunc("resolve_" #symbol))) Result symbol parameters; \

@@ -106,7 +106,7 @@ struct Entry<kFunction, kFailure> {
 // Exports `function` of the namespace sim_library under its own name; an injected fault makes it return `failure`.
 #define SIM_EXPORT(function, failure)                                                                           \
   extern "C" {                                                                                                  \
-  static auto resolve_##function() -> decltype(&sim_library::function) {                                        \
+  [[maybe_unused]] static auto resolve_##function() -> decltype(&sim_library::function) {                       \
     return sim_library::Entry<&sim_library::function, (failure)>::resolve(#function);                           \
   }                                                                                                             \
   __attribute__((visibility("default"), ifunc("resolve_" #function))) decltype(sim_library::function) function; \

@@ -332,7 +332,7 @@ class Call {
   static type body_##symbol parameters
 #define FACE_EXPORT(type, symbol, parameters)                                               \
   extern "C" {                                                                              \
-  static auto resolve_##symbol() -> decltype(&enter_##symbol) {                             \
+  [[maybe_unused]] static auto resolve_##symbol() -> decltype(&enter_##symbol) {            \
     return entry_##symbol.available() ? &enter_##symbol : nullptr;                          \
   }                                                                                         \
   __attribute__((visibility("default"), ifunc("resolve_" #symbol))) type symbol parameters; \

@@ -82,6 +82,11 @@ class SpirvOnPocl : public Spirv {
     setenv("ANYACCEL_OPENCL_DEVICE_TYPE", "cpu", 1);
     const aa_probe found = test::probe();
     if (found.state != AA_PROBE_USABLE) GTEST_SKIP() << "PoCL (Debian package pocl-opencl-icd): " << found.reason;
+    const OpenedDevice d;
+    char text[512] = {};
+    ok(d.extension<aa_compiler_table>(AA_COMPILER_EXTENSION).fingerprint(d.device, text, sizeof(text)));
+    const char* version = std::strstr(text, "driver ");
+    if (version && std::atoi(version + 7) >= 6) GTEST_SKIP() << "PoCL takes LLVM's bitcode before version 6: " << text;
   }
 };
 

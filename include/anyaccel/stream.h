@@ -76,7 +76,7 @@ class Event {
   // Blocks until the work before the point is complete. Throws the stream's error.
   void synchronize() const { state_->synchronize(); }
   // Returns the milliseconds from this event to `end`. Both must be created with timing, recorded and complete; else it
-  // throws InvalidArgument (AA_FAILED_PRECONDITION if they are not complete).
+  // throws InvalidArgument (AA_FAILED_PRECONDITION).
   double elapsed_time(const Event& end) const { return state_->elapsed_ms(*end.state_); }
 
   detail::EventState* state() const noexcept { return state_.get(); }

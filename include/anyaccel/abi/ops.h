@@ -513,13 +513,14 @@ typedef struct aa_ops_table {
   AA_CALL(packed_destroy, aa_packed* packed);
 } aa_ops_table;
 
-/* Ops that compute by row: "linear_by_row", "linear_multi_by_row", "gated_linear_by_row" and "attention_by_row" are the
- * ops without "_by_row", with the same tensors, parameters and `supports`, and an additional guarantee: the bits of a
- * row of out (of attention: of a token and head) depend only on that row's inputs, the weights and the cache slots that
- * it sees, and not on the number of rows, the other rows, or the row's place among them. A driver that has them
- * guarantees the same for rms_norm, rope_table, rope, cache_write, embedding, argmax, repetition_penalty and for sample
- * with one row. The host calls them for deterministic sessions; if a driver has only some of them, it uses none, unless
- * portable kernels have the others. */
+/* Ops that compute by row: "linear_by_row", "linear_multi_by_row", "gated_linear_by_row", "attention_by_row",
+ * "quantized_linear_by_row" and "quantized_attention_by_row" are the ops without "_by_row", with the same tensors,
+ * parameters and `supports`, and an additional guarantee: the bits of a row of out (of attention: of a token and head)
+ * depend only on that row's inputs, the weights and the cache slots that it sees, and not on the number of rows, the
+ * other rows, or the row's place among them. A driver that has them guarantees the same for rms_norm, rope_table, rope,
+ * cache_write, embedding, argmax, repetition_penalty and for sample with one row. The host calls them for deterministic
+ * sessions; if a driver has only some of them, it uses none, unless portable kernels have the others. Those of quantized
+ * weights and caches are not missed where the ops themselves are not there. */
 
 #ifdef __cplusplus
 }

@@ -36,7 +36,7 @@ struct TokenRules {
   // The answer's last token, if its length is limited; of several the lowest.
   std::vector<int32_t> forced_eos_token_ids;
   // Tokens that are always forbidden, and tokens forbidden as an answer's first token (with forced_bos_token_id and a
-  // prompt of one token, as the first one after the forced token).
+  // prompt of one token, as the first one after the forced token). Ids that the model does not have have no effect here.
   std::vector<int32_t> suppress_tokens;
   std::vector<int32_t> begin_suppress_tokens;
   // Forbids tokens that no text of a grammar begins with, and the tokens eos_token_ids where the text may not end. Not

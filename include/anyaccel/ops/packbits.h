@@ -12,9 +12,9 @@ class Packbits : public OpLibrary {
  public:
   explicit Packbits(Accelerator& accelerator) : accelerator_(accelerator) {}
 
-  // x is F32 of one dimension. Returns U8 [(input_size + 7) / 8] with a bit for each of its first input_size elements,
-  // the first in the highest bit; 1 where the sign bit is clear. Bits beyond the last element are 0. `rank` has no
-  // effect.
+  // x is F32 of one dimension, on the accelerator (or the host, if they share memory). Returns U8 [(input_size + 7) / 8]
+  // with a bit for each of its first input_size elements, the first in the highest bit; 1 where the sign bit is clear.
+  // Bits beyond the last element are 0. `rank` has no effect.
   Tensor packbits(const Tensor& x, int64_t input_size, int rank = 0);
   // Returns F32 [input_size]: 1 for a bit that is set, -1 for one that is not.
   Tensor unpackbits(const Tensor& packed, int64_t input_size, int rank = 0);

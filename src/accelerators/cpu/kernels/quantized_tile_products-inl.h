@@ -11,6 +11,7 @@
 
 #include "accelerators/cpu/kernels/quantized_tiles-inl.h"
 #include "accelerators/cpu/kernels/quantized_tiles.h"
+#include "base/simd/cpu_features.h"
 
 #if defined(ANYACCEL_CPU_KERNELS_QUANTIZED_TILE_PRODUCTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ANYACCEL_CPU_KERNELS_QUANTIZED_TILE_PRODUCTS_INL_H_
@@ -50,12 +51,19 @@ void multiply_groups(const uint8_t* unpacked, const TiledInput& x, int64_t k, in
   const float* scales = x.scales + first_m * all + first;
   const float* group_sums = x.sums + first_m * all + first;
   const int32_t* starts = x.starts + (first_m * all + first) * kParts;
+  // Into the first-level cache on a Zen 5: steps of 4 to 31 sequences took 0.94 to 0.98 of the time with Q8_0, 0.92 to 0.98 with
+  // Q4_K_M and 0.98 to 1.02 with Q4_0. Other processors were not measured.
+  const bool near = cpu_features().zen5;
   __m512 total[kM];
   AA_UNROLL for (int m = 0; m < kM; ++m) total[m] = _mm512_loadu_ps(out + m * out_stride);
   for (int64_t g = 0; g < groups; ++g, unpacked += kGroupBytes<Format>, values += kTileGroup) {
     if (ahead != nullptr) {
       AA_UNROLL for (int64_t line = 0; line < kAheadBytes; line += 64) {
-        __builtin_prefetch(ahead + g * kAheadBytes + line, 0, 2);
+        if (near) {
+          __builtin_prefetch(ahead + g * kAheadBytes + line, 0, 3);
+        } else {
+          __builtin_prefetch(ahead + g * kAheadBytes + line, 0, 2);
+        }
       }
     }
     AA_UNROLL for (int part = 0; part < kParts; ++part) {

@@ -50,6 +50,14 @@ chmod +x "$work/failing"
 CXX="$work/failing" "$anyaccel" build-ops --op cpu_adam >"$work/out" 2>"$work/err" && fail "built with a failing compiler"
 grep -q "words of the compiler" "$work/err" || fail "the compiler's words are lost: $(cat "$work/err")"
 
+# Without a cache folder nothing is kept: a warning, and no success.
+env -u ANYACCEL_CACHE_DIR -u XDG_CACHE_HOME -u HOME "$anyaccel" build-ops --op cpu_lion >"$work/out" 2>"$work/err" &&
+  fail "build-ops kept nothing and ended with 0"
+grep -q "there is no cache folder, because none of ANYACCEL_CACHE_DIR, XDG_CACHE_HOME and HOME is set" "$work/err" ||
+  fail "no warning: $(cat "$work/err")"
+grep -q "CPULionBuilder: it was compiled, but is not kept because there is no cache folder" "$work/err" ||
+  fail "no error: $(cat "$work/err")"
+
 # A package with prebuilt ops needs no compiler.
 sh "$2/tools/install_build" "$build" "$work/prefix" >"$work/log" 2>&1 || fail "install: $(cat "$work/log")"
 "$work/prefix/bin/anyaccel" build-ops --op cpu_adam --prebuilt "$work/prefix/lib/anyaccel/ops" >"$work/out" 2>"$work/err" ||

@@ -28,6 +28,15 @@ grep -q "writing to standard output failed: File too large" "$work/err" || fail 
   >"$work/out" 2>&1)
 grep -q "went on with 153" "$work/out" || fail "the launched program's signal is ignored: $(cat "$work/out")"  # 128 + SIGXFSZ
 
+# What the launcher writes for its ranks.
+"$anyaccel" launch --prefix_output --num_accelerators 1 -q echo text >/dev/full 2>"$work/err"
+code=$?
+[ $code = 1 ] || fail "launch --prefix_output to a full disk gave exit code $code"
+grep -q "writing to standard output failed: No space left on device" "$work/err" || fail "launch: $(cat "$work/err")"
+"$anyaccel" launch --prefix_output --num_accelerators 1 -q sh -c "echo lost >&2; sleep 0.3; echo lost >&2; echo text" >"$work/out" 2>/dev/full \
+  || fail "a full disk of messages ended a job"
+[ "$(cat "$work/out")" = "[rank 0] text" ] || fail "launch wrote $(cat "$work/out")"
+
 # A disk that is full, as a small file system in a mount namespace of our own.
 mkdir "$work/disk"
 if unshare -m true 2>/dev/null && unshare -m mount -t tmpfs -o size=1m tmpfs "$work/disk" 2>/dev/null; then

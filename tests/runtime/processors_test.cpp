@@ -3,8 +3,17 @@
 #include "base/process/processors.h"
 
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstddef>
+#include <iterator>
 #include <optional>
 #include <random>
 #include <set>
@@ -181,6 +190,32 @@ TEST(Processors, OfThisThread) {
     ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
     EXPECT_EQ(allowed_processors(), std::vector<int>{all.back()});
   }).join();
+}
+
+// hwloc would ask again for ever.
+TEST(Processors, AFilterOfSystemCallsMayRefuseToTellThem) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_getaffinity, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program = {std::size(filter), filter};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
+      _exit(77);
+    hwloc_topology_t topology = nullptr;
+    const bool as_expected = !knows_allowed_processors() && init_hwloc_topology(&topology) != 0 &&
+                             static_cast<long>(allowed_processors().size()) == sysconf(_SC_NPROCESSORS_ONLN);
+    _exit(as_expected ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "no filter of system calls can be set here";
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(knows_allowed_processors());
 }
 
 }  // namespace

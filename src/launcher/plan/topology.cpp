@@ -24,6 +24,11 @@ struct DestroyTopology {
 using Topology = std::unique_ptr<hwloc_topology, DestroyTopology>;
 
 Topology load() {
+  if (!knows_allowed_processors()) {
+    throw UnavailableError(
+        "the system refuses the call sched_getaffinity, which tells the processors that ranks may use; a filter of "
+        "system calls (seccomp) has to allow it");
+  }
   hwloc_topology_t raw = nullptr;
   if (init_hwloc_topology(&raw) != 0) throw UnavailableError("hwloc cannot make a topology");
   Topology topology(raw);

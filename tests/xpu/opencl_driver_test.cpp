@@ -201,7 +201,8 @@ TEST_F(OpenCl, KernelInfo) {
   ok(table().kernel_get(module_->get(), "sum_groups", &found, &info));
   EXPECT_EQ(info.argument_count, 2);
   EXPECT_GE(info.max_threads_per_block, 64);
-  EXPECT_EQ(info.static_shared_bytes, 256);
+  EXPECT_TRUE(info.static_shared_bytes == 256 || info.static_shared_bytes == 0)
+      << info.static_shared_bytes;  // PoCL 6 answers 0
   EXPECT_EQ(error_of(table().kernel_get(module_->get(), "sum", &found, nullptr)).code, AA_NOT_FOUND);
 }
 

@@ -375,6 +375,18 @@ TEST_F(OneDnnTest, MeasuresOnceAndRemembers) {
   }
 }
 
+TEST_F(OneDnnTest, RemembersInALocaleWithDecimalCommas) {
+  struct Commas : std::numpunct<char> {
+    char do_decimal_point() const override { return ','; }
+  };
+  set_matmul_mode(MatmulMode::Auto);
+  const std::locale before = std::locale::global(std::locale(std::locale(), new Commas));
+  EXPECT_EQ(large().measurements, 1);
+  std::locale::global(before);
+  forget_matmul_choices();
+  EXPECT_EQ(large().measurements, 0) << file_text();
+}
+
 TEST_F(OneDnnTest, AnotherNumberOfThreadsIsMeasuredAgain) {
   set_matmul_mode(MatmulMode::Auto);
   WorkerPool& pool = WorkerPool::instance();

@@ -2,6 +2,7 @@
 #include "accelerators/cpu/kernels/choice_file.h"
 
 #include <charconv>
+#include <locale>
 #include <map>
 #include <sstream>
 #include <string_view>
@@ -66,6 +67,7 @@ Choices read_file(const std::filesystem::path& path) {
 
 std::string to_text(const Choices& choices) {
   std::ostringstream text;
+  text.imbue(std::locale::classic());  // what from_chars() reads
   text << kHeader << '\n';
   for (const auto& [key, choice] : choices) {
     text << key << '\t' << (choice.onednn ? "onednn" : "own") << '\t' << choice.own_time << '\t' << choice.onednn_time

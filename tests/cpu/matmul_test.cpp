@@ -387,7 +387,7 @@ TEST_P(MatmulTest, ARowDoesNotDependOnItsNeighbours) {
       return out;
     };
     TestMatrix all = product(most);
-    for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 25}) {
+    for (const int64_t rows : {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 18, 19, 25}) {
       TestMatrix some = product(rows);
       for (int64_t m = 0; m < rows; ++m) {
         for (int64_t column = 0; column < n; ++column) {
@@ -402,8 +402,9 @@ TEST_P(MatmulTest, EmptyDimensions) {
   check_linear({.m = 0, .n = 5, .k = 7});
   check_linear({.m = 3, .n = 0, .k = 7});
   check_linear({.m = 40, .n = 0, .k = 7});
-  for (int64_t m : {1, 40}) {
+  for (int64_t m : {1, 8, 20, 40}) {
     check_linear({.m = m, .n = 5, .k = 0});
+    check_linear({.m = m, .n = 5, .k = 0, .x = DType::BF16, .w = DType::BF16});
     check_linear({.m = m, .n = 5, .k = 0, .out = DType::BF16, .bias = true, .residual = Case::Alias});
   }
 }

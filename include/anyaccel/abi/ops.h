@@ -519,8 +519,8 @@ typedef struct aa_ops_table {
  * depend only on that row's inputs, the weights and the cache slots that it sees, and not on the number of rows, the
  * other rows, or the row's place among them. A driver that has them guarantees the same for rms_norm, rope_table, rope,
  * cache_write, embedding, argmax, repetition_penalty and for sample with one row. The host calls them for deterministic
- * sessions; if a driver has only some of them, it uses none, unless portable kernels have the others. Those of quantized
- * weights and caches are not missed where the ops themselves are not there. */
+ * sessions; if a driver has only some of them, it uses none, unless portable kernels have the others. A driver without a
+ * quantized op need not have its form by row. */
 
 #ifdef __cplusplus
 }

@@ -51,11 +51,13 @@ inline int64_t most_rows(const Matmul& args) {
   return kLanes == 1 ? 6 : kLanes == 8 ? 12 : 31;
 }
 // The number of rows of weights, or a multiple of it, that is best multiplied at once with so many rows of x.
-constexpr int64_t unit_of(const Matmul& args) {
+inline int64_t unit_of([[maybe_unused]] const Matmul& args) {
 #if HWY_TARGET == HWY_AVX2
   if (by_tiles(args.m, args.k)) return kMostTileStreams;
+#elif HWY_TARGET == HWY_AVX3
+  if (takes_dots(args, DType::BF16) && takes_blocks<Bf16Dots>(args.m, args.k)) return 8 * kStreamsOfManyRows;
 #endif
-  return kLanes >= 16 && args.m > kRowsAtOnce ? kStreamsOfOneRow * kStreamsOfManyRows : kStreamsOfOneRow;
+  return kStreamsOfOneRow;
 }
 
 // The part of the weights that threads take dynamically instead of in fixed shares (one in so many), and the bytes of a

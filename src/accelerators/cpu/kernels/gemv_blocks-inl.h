@@ -76,14 +76,14 @@ AddPiece find_add_piece(int64_t rows) {
   return add_piece<kM>;
 }
 
-// As multiply_in_one_pass(), for more rows of x than one pass takes and kStreamsOfManyRows streams.
+// As multiply_in_one_pass(), for more rows of x than one pass takes and kStreamsOfManyRows streams. k is at least 1.
 inline void multiply_in_blocks(const uint16_t* w, int64_t row_stride, int64_t rows, const Activations<uint16_t>& x,
                                float* out, int64_t out_stride) {
   constexpr int kS = kStreamsOfManyRows;
   const int64_t passes = (x.rows + kManyRowsAtOnce - 1) / kManyRowsAtOnce;
   const auto begin_of = [&](int64_t pass) { return x.rows * pass / passes; };
   const int64_t blocks = (x.k + kBlockColumns - 1) / kBlockColumns;
-  const int64_t width = (x.k / blocks + kBlock - 1) / kBlock * kBlock;
+  const int64_t width = ((x.k + blocks - 1) / blocks + kBlock - 1) / kBlock * kBlock;
   const auto sums_of_all = static_cast<size_t>(kS * x.rows * kTileRows * kLanes);
   auto* const sums = scratch<float>(Scratch::Row2, sums_of_all + static_cast<size_t>(kS * x.rows * kCollected));
   float* const results = sums + sums_of_all;

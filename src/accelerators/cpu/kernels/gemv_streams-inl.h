@@ -310,13 +310,20 @@ void multiply_in_passes(Type type, const typename Type::Raw* w, int64_t row_stri
   }
 }
 
+// Whether multiply_in_blocks() takes so many rows of x of k elements.
+template <class Type>
+bool takes_blocks(int64_t rows, int64_t k) {
+  return HWY_TARGET == HWY_AVX3 && std::is_same_v<Type, Bf16Dots> && cpu_features().zen5 && rows > 2 * kRowsAtOnce &&
+         k > 0;
+}
+
 // The number of streams for so many rows of x of k elements.
 template <class Type>
 int choose_streams(int64_t rows, int64_t k) {
   if (HWY_TARGET == HWY_AVX3 && cpu_features().zen5) {
     const auto bytes = rows * k * static_cast<int64_t>(sizeof(ElementOfX<Type>));
     if (rows <= kNearRows && bytes <= kNearBytes) return kStreamsOfNearRows;
-    return std::is_same_v<Type, Bf16Dots> && rows > 2 * kRowsAtOnce ? kStreamsOfManyRows : kStreams;
+    return takes_blocks<Type>(rows, k) ? kStreamsOfManyRows : kStreams;
   }
   return rows == 1 ? kStreamsOfOneRow : kStreams;
 }

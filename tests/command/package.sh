@@ -26,12 +26,6 @@ for program in bin/* tests/* $(find $gloo 2>/dev/null); do
   done
 done >"$folder/foreign"
 [ ! -s "$folder/foreign" ] || fail "$(cat "$folder/foreign")"
-for library in lib/anyaccel/*.so*; do
-  readelf --dyn-syms --wide "$library" bin/* | grep -o 'GLIBC_2\.[0-9]*' | sort -t. -k2 -n | tail -1
-done | sort -t. -k2 -n | tail -1 >"$folder/glibc"
-newest=$(sed 's/GLIBC_2\.//' "$folder/glibc")
-here=$(getconf GNU_LIBC_VERSION)  # 2.36 on Debian 12
-[ "$newest" -le "${here##*.}" ] || fail "glibc 2.$newest is needed; that of this machine, $here, was promised"
 
 words=$(env -i HOME="$folder" PATH=/usr/bin:/bin DS_ACCELERATOR=cpu bin/anyaccel generate --model share/anyaccel/models/stories \
   --prompt "Once upon a time" --max-new-tokens 8 2>"$folder/err") || fail "generate: $(cat "$folder/err")"

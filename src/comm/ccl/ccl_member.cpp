@@ -9,6 +9,7 @@
 
 #include "anyaccel/error.h"
 #include "base/copy_bytes.h"
+#include "base/process/start_thread.h"
 
 namespace anyaccel::comm {
 namespace {
@@ -101,7 +102,7 @@ CclMember::CclMember(const CclLibrary& library, const CclId& id, int rank, int s
       watch_(std::move(watch)),
       timeout_(timeout),
       worker_(std::make_shared<Worker>(library)) {
-  worker_->thread = std::thread([worker = worker_] { worker->run(); });
+  worker_->thread = start_thread("a member of a communicator of oneCCL", [worker = worker_] { worker->run(); });
   const CclStart start;
   try {
     begin(0, 0);

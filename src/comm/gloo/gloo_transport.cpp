@@ -15,6 +15,7 @@
 #include "anyaccel/error.h"
 #include "base/files/install_paths.h"
 #include "base/files/open_files.h"
+#include "base/process/start_thread.h"
 #include "comm/gloo/gloo_table.h"
 #include "comm/gloo/local_address.h"
 #include "comm/host_communicator.h"
@@ -55,7 +56,6 @@ class GlooTransport final : public MessageTransport {
  public:
   GlooTransport(const aa_gloo_table& table, const Membership& membership) : table_(table), members_(membership) {
     connect();
-    watcher_ = std::thread([this] { watch(); });
   }
 
   ~GlooTransport() override {
@@ -230,6 +230,7 @@ class GlooTransport final : public MessageTransport {
                                    "allow these connections where a firewall forbids them");
         }
       }
+      watcher_ = start_thread("the watch over a group of gloo", [this] { watch(); });
     } catch (...) {
       table_.close(gloo_);
       table_.destroy(gloo_);

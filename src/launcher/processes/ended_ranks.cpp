@@ -6,6 +6,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "base/process/start_thread.h"
 #include "comm/store/store_server.h"
 
 namespace anyaccel::launcher {
@@ -35,7 +36,7 @@ EndedRanks::~EndedRanks() {
 void EndedRanks::add(int rank, const std::string& name) {
   const std::lock_guard lock(mutex_);
   waiting_.emplace(rank, name);
-  if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+  if (!thread_.joinable()) thread_ = start_thread("telling the job of ranks that have ended", [this] { run(); });
   changed_.notify_all();
 }
 

@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
 #include <string>
 
 namespace anyaccel {
@@ -50,6 +52,25 @@ TEST(Subprocess, ReportsExitCodes) { expect_results(); }
 TEST(Subprocess, ReportsExitCodesWhereChildrenAreIgnored) {
   const OnChild ignored(SIG_IGN);
   expect_results();
+}
+
+TEST(Subprocess, RunsOnceWhereChildrenAreIgnored) {
+  const OnChild ignored(SIG_IGN);
+  char file[] = "/tmp/anyaccel-subprocess-XXXXXX";
+  const int descriptor = mkstemp(file);
+  ASSERT_GE(descriptor, 0);
+  run_program({"sh", "-c", "echo run >>\"$0\"", file});
+  char text[64];
+  EXPECT_EQ(std::string(text, static_cast<size_t>(read(descriptor, text, sizeof text))), "run\n");
+  close(descriptor);
+  unlink(file);
+}
+
+TEST(Subprocess, OutputThatFollowsTheExitCodeIsNoExitCode) {
+  const OnChild ignored(SIG_IGN);
+  const ProcessResult result = run_program({"sh", "-c", "(sleep 0.5; printf late) & exit 3"});
+  EXPECT_EQ(result.exit_code, -1);
+  EXPECT_EQ(result.output, "\n3late");
 }
 
 TEST(Subprocess, ReportsExitCodesWhereTheProgramWaitsForEveryChild) {

@@ -2,6 +2,7 @@
 #include "base/process/subprocess.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -87,21 +88,36 @@ ProcessResult run_once(const std::vector<std::string>& argv, bool& has_status) {
   return result;
 }
 
+// Returns whether the kernel discards how children end.
+bool ignores_children() {
+  struct sigaction action = {};
+  return sigaction(SIGCHLD, nullptr, &action) == 0 &&
+         (action.sa_handler == SIG_IGN || (action.sa_flags & SA_NOCLDWAIT) != 0);
+}
+
 }  // namespace
 
 ProcessResult run_program(const std::vector<std::string>& argv) {
+  ProcessResult result;
   bool has_status = true;
-  ProcessResult result = run_once(argv, has_status);
-  if (has_status) return result;
-  // The program ignores SIGCHLD, or waits for every child. A shell can say in its output how the program ended.
-  std::vector<std::string> told = {"sh", "-c", "\"$@\"; printf '\\n%d' $?", "sh"};
+  if (!ignores_children()) {
+    result = run_once(argv, has_status);
+    if (has_status) return result;
+  }
+  // Nobody knows how the program ended, or another part of this one, which waits for every child. A shell can say it in its
+  // output.
+  std::vector<std::string> told = {"sh", "-c", "\"$@\"; code=$?; printf '\\n%d' $code; exit $code", "sh"};
   told.insert(told.end(), argv.begin(), argv.end());
   result = run_once(told, has_status);
   const size_t end = result.output.rfind('\n');
   if (end == std::string::npos) return result;
   const char* const last = result.output.data() + result.output.size();
-  const auto number = std::from_chars(result.output.data() + end + 1, last, result.exit_code);
-  if (number.ec == std::errc() && number.ptr == last) result.output.resize(end);
+  int code = 0;
+  const auto number = std::from_chars(result.output.data() + end + 1, last, code);
+  // A process that the program left behind may have written after the shell.
+  if (number.ec != std::errc() || number.ptr != last) return result;
+  result.exit_code = code;
+  result.output.resize(end);
   return result;
 }
 

@@ -103,6 +103,12 @@ TEST(FusedAdam, MixedPrecisionDividesGradientsAndWritesCopies) {
       EXPECT_SAME_BITS(with_copies[4][i].to_vector<float>(), expected);
     }
     lists.compare();
+    // A parameter may be without a copy, the last one too.
+    for (size_t i = 1; i < with_copies[4].size(); ++i) with_copies[4][i] = {};
+    with_copies[4][0] = lists.tensors[0][1].slice(0, 0, lists.tensors[0][0].numel());
+    EXPECT_ERROR(op->multi_tensor_adam_mixed_precision(65536, {}, with_copies, r.lr, r.beta1, r.beta2, r.eps, 1,
+                                                       FusedAdam::AdamW, true, r.weight_decay, 1024),
+                 "parameter 1: grad shares memory with copy of parameter 0");
   }
 }
 

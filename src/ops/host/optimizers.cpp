@@ -51,8 +51,8 @@ class OptimizerChecker {
   void check(size_t index, const ParameterTensors& parameter) {
     const Roles roles(spec_, parameter);
     const Tensor& param = *roles.tensors[0];
-    names_ = roles.names;
     for (size_t i = 0; i < roles.count; ++i) {
+      names_[i] = roles.names[i];
       const Tensor& tensor = *roles.tensors[i];
       if (!tensor) fail(index, roles.names[i], "is empty; it must be given");
       if (!is_op_float(tensor.dtype())) {
@@ -209,7 +209,7 @@ class OptimizerChecker {
   const OptimizerSpec& spec_;
   size_t count_;
   std::array<std::vector<Range>, 5> ranges_;  // of the tensors with elements, by their place among the arguments
-  std::array<const char*, 5> names_{};
+  std::array<const char*, 5> names_{};        // of each place that a tensor of any parameter had
   Device good_place_;
   bool has_good_place_ = false;
   bool several_places_ = false;

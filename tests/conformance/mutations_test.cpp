@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "accelerators/cpu/cpu_driver.h"
+#include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/graph.h"
 #include "anyaccel/abi/ops.h"
 #include "conformance/suite.h"
@@ -363,6 +364,56 @@ TEST_P(Mutations, AreNoticed) {
 
 INSTANTIATE_TEST_SUITE_P(All, Mutations, testing::ValuesIn(mutations),
                          [](const auto& info) { return std::string(info.param.name); });
+
+// A library may allow one member of a communicator in a process, but not none. The CPU is two devices here.
+TEST(Collectives, ACommunicatorThatNoMemberCanJoin) {
+  good = complete_table(anyaccel_cpu_driver_query(AA_ABI_VERSION(2, 0), AA_ABI_CURRENT, host_services()), "built in");
+  aa_driver driver = *good;
+  driver.device_count = [](void*, aa_instance*, int32_t* out) -> aa_status* {
+    *out = 2;
+    return nullptr;
+  };
+  driver.device_props = [](void*, aa_instance* instance, int32_t index, aa_device_props* out) {
+    aa_status* const status = good->device_props(instance, 0, out);
+    out->uuid[0] = static_cast<uint8_t>(index + 1);
+    return status;
+  };
+  driver.device_open = [](void*, aa_instance* instance, const aa_device_open_params* params, aa_device** out) {
+    aa_device_open_params first = *params;
+    first.index = 0;
+    return good->device_open(instance, &first, out);
+  };
+  driver.query_extension = [](void*, aa_instance* instance, const char* name, uint32_t version, const void** out) {
+    if (std::strcmp(name, AA_COLLECTIVES_EXTENSION) != 0) return good->query_extension(instance, name, version, out);
+    static aa_collectives_table table{};
+    table.struct_size = sizeof(table);
+    table.version = AA_COLLECTIVES_VERSION;
+    table.library = [](void*, aa_instance*, const char** library, const char** of) -> aa_status* {
+      *library = "none";
+      *of = "1";
+      return nullptr;
+    };
+    table.id_size = [](void*, aa_instance*, size_t* size) -> aa_status* {
+      *size = 8;
+      return nullptr;
+    };
+    table.id_create = [](void*, aa_instance*, void* id) -> aa_status* {
+      std::memset(id, 1, 8);
+      return nullptr;
+    };
+    table.comm_create = [](void*, aa_device*, const void*, int32_t, int32_t, aa_comm**) {
+      return status_of(AA_UNIMPLEMENTED);
+    };
+    *out = &table;
+    return static_cast<aa_status*>(nullptr);
+  };
+  const conformance::Report report = conformance::run_conformance(
+      &driver, host_services(), "collectives.two_devices_in_one_process", {}, {.in_process = true});
+  ASSERT_EQ(report.cases.size(), 1u);
+  EXPECT_EQ(report.cases[0].outcome, conformance::Outcome::fail) << report.cases[0].message;
+  EXPECT_NE(report.cases[0].message.find("AA_UNIMPLEMENTED for both members"), std::string::npos)
+      << report.cases[0].message;
+}
 
 TEST(Junit, EscapesAndCounts) {
   conformance::Report report;

@@ -54,7 +54,7 @@ typedef struct aa_collectives_table {
   AA_CALL(id_create, aa_instance* instance, void* out_id);
   /* Joins a communicator; blocks until every member has joined. Between group_begin and group_end, group_end blocks
    * instead. An id can be used only once. Returns AA_UNIMPLEMENTED, without joining, for a second member in this process
-   * when the library allows one. since 2.0 */
+   * when the library allows only one. since 2.0 */
   AA_CALL(comm_create, aa_device* device, const void* id, int32_t rank, int32_t size, aa_comm** out_comm);
   /* Called when the communicator's work is complete, or when it was aborted. since 2.0 */
   AA_CALL(comm_destroy, aa_comm* comm);

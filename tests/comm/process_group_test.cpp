@@ -4,10 +4,16 @@
 // Tensors lie on the accelerator of the process (ANYACCEL_TEST_ACCELERATOR names another than the CPU); each rank has a
 // stream of its own.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <cstdio>
 #include <future>
 #include <numeric>
+#include <system_error>
+#include <thread>
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
@@ -417,6 +423,60 @@ TEST(ProcessGroup, FailuresOfAsynchronousOperationsComeFromTheirHandles) {
   });
   EXPECT_EQ(errors[1], "");
 }
+
+#ifndef __SANITIZE_THREAD__  // which does not support threads in the child of a threaded process
+// Runs in a child, as a limit does not hold for root, which the child stops being.
+int use_a_group_without_threads() {
+  alarm(60);
+  if (getuid() == 0 && setuid(65534) != 0) return 77;
+  rlimit limit{};
+  getrlimit(RLIMIT_NPROC, &limit);
+  const rlimit none{0, limit.rlim_max};
+  if (setrlimit(RLIMIT_NPROC, &none) != 0) return 77;
+  try {
+    std::thread([] {}).join();
+    return 77;
+  } catch (const std::system_error&) {
+  }
+  GroupSetup setup;
+  setup.membership.size = 1;
+  setup.membership.names = {"rank 0 on here"};
+  setup.membership.store = make_local_store();
+  setup.membership.timeout = seconds(20);
+  setup.hosts = {0};
+  setup.accelerator = get_accelerator();
+  auto communicator = std::make_unique<ThreadCommunicator>(std::make_shared<ThreadBoard>(1), 0);
+  const std::shared_ptr<ProcessGroup> group = make_process_group(std::move(communicator), std::move(setup));
+  const Tensor t = tensor_of({5, 5, 5});
+  try {
+    group->all_reduce(t, ReduceOp::Sum, true).wait();
+    return 1;
+  } catch (const UnavailableError&) {
+  }
+  group->all_reduce(t);
+  group->barrier();
+  if (setrlimit(RLIMIT_NPROC, &limit) != 0) return 2;
+  group->all_reduce(t, ReduceOp::Sum, true).wait();
+  return values_of(t) == Values{5, 5, 5} ? 0 : 3;
+}
+
+TEST(ProcessGroup, AThreadThatIsRefusedLeavesTheGroupUsable) {
+  if (get_accelerator()->name() != "cpu") GTEST_SKIP() << "an accelerator's driver may not work in a forked process";
+  const pid_t child = fork();
+  if (child == 0) {
+    try {
+      _exit(use_a_group_without_threads());
+    } catch (const std::exception& error) {
+      fprintf(stderr, "%s\n", error.what());
+      _exit(4);
+    }
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "this process cannot be refused threads";
+  EXPECT_EQ(status, 0);
+}
+#endif
 
 class Captured : public ::testing::Test {
  protected:

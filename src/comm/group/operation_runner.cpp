@@ -18,11 +18,14 @@ OperationRunner::~OperationRunner() {
   if (thread_.joinable()) thread_.join();
 }
 
+void OperationRunner::start() {
+  if (!thread_.joinable()) thread_ = start_thread("an asynchronous operation of a process group", [this] { work(); });
+}
+
 void OperationRunner::queue(std::function<void()> task) {
   {
     const std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
-    if (!thread_.joinable()) thread_ = start_thread("an asynchronous operation of a process group", [this] { work(); });
   }
   wake_.notify_one();
 }

@@ -68,7 +68,10 @@ class OperationRunner {
   // operation.
   void set_abort(std::function<void(const std::string&)> abort) { abort_ = std::move(abort); }
 
-  // Runs `task` on the group's thread, after earlier tasks. It must not throw.
+  // Starts the group's thread unless it runs. Throws UnavailableError if the system refuses it: call this before the ticket
+  // of the operation is issued, as nothing would complete that ticket.
+  void start();
+  // Runs `task` on the group's thread, which was started, after earlier tasks. It must not throw.
   void queue(std::function<void()> task);
 
   // Ends the group: waiting operations soon return with an error, later ones throw it. Any thread.
@@ -97,7 +100,7 @@ class OperationRunner {
   std::condition_variable wake_;
   std::deque<std::function<void()>> tasks_;
   bool stop_ = false;
-  std::thread thread_;  // started by the first task
+  std::thread thread_;  // once started
 };
 
 }  // namespace anyaccel::comm

@@ -240,6 +240,7 @@ Work TensorPath::start(const Place& place, OperationLabel label, const Operands&
     enqueue(place, label, operands, std::move(body));
     return {};
   }
+  runner_->start();
   if (!pool_) pool_ = std::make_shared<StagingPool>();
   const auto pooled = [&](const Tensor& tensor) {
     Tensor memory = pool_->take(tensor.nbytes());

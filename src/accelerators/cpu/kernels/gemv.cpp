@@ -85,7 +85,7 @@ void read_x_row(Type type, const Row& row, int64_t padded, float* to) {
 }
 inline void read_x_row(Bf16Dots /*type*/, const Row& row, int64_t padded, uint16_t* to) {
   const auto* from = reinterpret_cast<const uint16_t*>(row.data);
-  if (row.stride == 1) {
+  if (row.stride == 1 && row.length > 0) {  // without elements x may be null
     std::memcpy(to, from, static_cast<size_t>(row.length) * sizeof(*to));
   } else {
     for (int64_t k = 0; k < row.length; ++k) to[k] = from[k * row.stride];

@@ -116,6 +116,14 @@ TEST(Processors, QuotasOfBothVersions) {
   EXPECT_EQ(parse_quota("", ""), 0);
 }
 
+TEST(Processors, ListsOfTheKernel) {
+  EXPECT_EQ(parse_processor_list("0-3\n"), (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(parse_processor_list("0,2-3,70\n"), (std::vector<int>{0, 2, 3, 70}));
+  EXPECT_EQ(parse_processor_list("5"), std::vector<int>{5});
+  for (const char* none : {"", "\n", "x", "-1", "3-1", "0-", "0-99999999999", "2,1", "0,", "0-1-2", "0x,1", "0 1"})
+    EXPECT_EQ(parse_processor_list(none), std::vector<int>{}) << none;
+}
+
 TEST(Processors, ThreadsAreWholeProcessorsOfTheQuota) {
   EXPECT_EQ(threads_within(64, 0), 64);
   EXPECT_EQ(threads_within(64, 4), 4);
@@ -207,8 +215,10 @@ TEST(Processors, AFilterOfSystemCallsMayRefuseToTellThem) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
       _exit(77);
     hwloc_topology_t topology = nullptr;
+    const std::vector<int> online = parse_processor_list(kernel_file("/sys/devices/system/cpu/online"));
     const bool as_expected = !knows_allowed_processors() && init_hwloc_topology(&topology) != 0 &&
-                             static_cast<long>(allowed_processors().size()) == sysconf(_SC_NPROCESSORS_ONLN);
+                             static_cast<long>(allowed_processors().size()) == sysconf(_SC_NPROCESSORS_ONLN) &&
+                             (online.empty() || allowed_processors() == online);
     _exit(as_expected ? 0 : 1);
   }
   int status = 0;

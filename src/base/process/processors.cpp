@@ -28,10 +28,33 @@ std::vector<int> allowed_processors() {
     CPU_FREE(set);
     if (ok || error != EINVAL) break;
   }
+  if (found.empty()) found = parse_processor_list(kernel_file("/sys/devices/system/cpu/online"));
   if (!found.empty()) return found;
   const long all = std::max(sysconf(_SC_NPROCESSORS_ONLN), 1L);
   for (long i = 0; i < all; ++i) found.push_back(static_cast<int>(i));
   return found;
+}
+
+std::vector<int> parse_processor_list(std::string_view text) {
+  constexpr int64_t most = 1 << 20;
+  std::vector<int> found;
+  const auto take_number = [&text] {
+    const auto number = leading_number(text);
+    text.remove_prefix(std::min(text.find_first_not_of("0123456789"), text.size()));
+    return number;
+  };
+  const auto take = [&text](char wanted) {
+    const bool is_there = text.starts_with(wanted);
+    if (is_there) text.remove_prefix(1);
+    return is_there;
+  };
+  do {
+    const auto first = take_number();
+    const auto last = take('-') ? take_number() : first;
+    if (!first || !last || *last < *first || *last >= most || (!found.empty() && *first <= found.back())) return {};
+    for (int64_t i = *first; i <= *last; ++i) found.push_back(static_cast<int>(i));
+  } while (take(','));
+  return text.empty() || text == "\n" ? found : std::vector<int>();
 }
 
 bool knows_allowed_processors() {

@@ -8,8 +8,11 @@
 
 namespace anyaccel {
 
-// The processors (hardware threads) that this thread may run on, ascending; all of them if the kernel does not tell.
+// The processors (hardware threads) that this thread may run on, ascending; all that are online if the kernel does
+// not tell.
 std::vector<int> allowed_processors();
+// The numbers in a list of the kernel, such as "0,2-3", which are ascending; none if the text is no such list.
+std::vector<int> parse_processor_list(std::string_view text);
 // Returns whether the kernel tells; a filter of system calls may refuse it.
 bool knows_allowed_processors();
 

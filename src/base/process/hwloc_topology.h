@@ -1,4 +1,4 @@
-// Initializes hwloc without its plugins.
+// Initializes hwloc without its plugins and messages.
 #pragma once
 
 #include <hwloc.h>
@@ -6,8 +6,9 @@
 namespace anyaccel {
 
 // Like hwloc_topology_init(), but does not load the installed plugins (distributions have plugins for OpenCL and GL,
-// which open vendors' runtimes and start threads), unless HWLOC_PLUGINS_PATH names a folder. Changes the environment
-// for a moment, because hwloc has no other setting for this.
+// which open vendors' runtimes and start threads), unless HWLOC_PLUGINS_PATH names a folder, and
+// lets hwloc print nothing on standard error (as it does where /sys is empty), unless HWLOC_HIDE_ERRORS is set. Changes the
+// environment for a moment, because hwloc has no other setting for either.
 int init_hwloc_topology(hwloc_topology_t* out_topology);
 
 }  // namespace anyaccel

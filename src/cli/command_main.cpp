@@ -2,9 +2,12 @@
 #include "cli/command_main.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <span>
@@ -37,6 +40,31 @@ void hold_closed_standard_files() {
   for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(file, F_GETFD) < 0) (void)!open("/dev/null", file == STDIN_FILENO ? O_WRONLY : O_RDONLY);
   }
+}
+
+// Raises the limit on the main thread's stack (ulimit -s), which is also the size of other threads' stacks, as far as it may be,
+// and gives those that this process and vendors' libraries start enough in any case. Returns false, with a message, where the main
+// thread's is too small.
+bool have_stack() {
+  constexpr rlim_t least = 64 << 10;
+  constexpr rlim_t good = 1 << 20;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= good) return true;
+  const rlim_t found = limit.rlim_cur;
+  limit.rlim_cur = std::min(good, limit.rlim_max);
+  setrlimit(RLIMIT_STACK, &limit);
+  pthread_attr_t attributes;
+  if (pthread_getattr_default_np(&attributes) == 0) {
+    if (pthread_attr_setstacksize(&attributes, good) == 0) pthread_setattr_default_np(&attributes);
+    pthread_attr_destroy(&attributes);
+  }
+  if (limit.rlim_cur >= least) return true;
+  std::fprintf(
+      stderr,
+      "anyaccel: error: the limit on the stack of this process is %zu KiB; at least %zu KiB are needed: raise the "
+      "limit (ulimit -s, LimitSTACK=)\n",
+      static_cast<size_t>(found >> 10), static_cast<size_t>(least >> 10));
+  return false;
 }
 
 // Returns the exit code.
@@ -78,6 +106,7 @@ int command_main(std::span<const Command> commands, int argc, char** argv) {
   }
   for (const Command& command : commands) {
     if (std::strcmp(asked, command.name) != 0) continue;
+    if (!have_stack()) return 1;
     llm::end_process_when_mapped_file_is_cut();
     remove_unfinished_files_on_signals();
     const int result = command.run(argc - 1, argv + 1);

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 #include "anyaccel/error.h"
 #include "anyaccel/llm/prompt_text.h"
@@ -72,9 +73,10 @@ std::string read_text_file(const std::string& path, const std::string& argument)
   // A non-blocking read from a pipe without a writer returns nothing; with a writer, it would have to be retried.
   bool awaited = false;
   std::string text;
-  char buffer[1 << 16];
+  constexpr size_t buffer_bytes = 1 << 16;
+  const auto buffer = std::make_unique_for_overwrite<char[]>(buffer_bytes);
   for (;;) {
-    const ssize_t got = read(number, buffer, sizeof buffer);
+    const ssize_t got = read(number, buffer.get(), buffer_bytes);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0 && errno == EAGAIN && !awaited) {
       awaited = true;
@@ -83,7 +85,7 @@ std::string read_text_file(const std::string& path, const std::string& argument)
     }
     if (got < 0) refuse(file, std::strerror(errno));
     if (got == 0) break;
-    text.append(buffer, static_cast<size_t>(got));
+    text.append(buffer.get(), static_cast<size_t>(got));
     if (text.size() > most_bytes) refuse(file, "it holds more than 256 MiB, which no model's context takes");
   }
   if (text.empty() && S_ISFIFO(about.st_mode) && path != "-" && !awaited) {

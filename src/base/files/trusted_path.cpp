@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 namespace anyaccel {
@@ -216,16 +217,17 @@ std::optional<std::string> read_descriptor(int descriptor, size_t most_bytes, st
   struct stat info {};
   if (fstat(descriptor, &info) == 0 && info.st_size > 0)
     text.reserve(std::min(static_cast<size_t>(info.st_size), most_bytes) + 1);
-  char block[1 << 16];
+  constexpr size_t block_bytes = 1 << 16;
+  const auto block = std::make_unique_for_overwrite<char[]>(block_bytes);
   for (;;) {
-    const ssize_t got = read(descriptor, block, sizeof(block));
+    const ssize_t got = read(descriptor, block.get(), block_bytes);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) {
       reason = std::strerror(errno);
       return {};
     }
     if (got == 0) return text;
-    text.append(block, static_cast<size_t>(got));
+    text.append(block.get(), static_cast<size_t>(got));
     if (text.size() > most_bytes) {
       reason = "it is larger than " + std::to_string(most_bytes) + " bytes";
       return {};

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 #include "anyaccel/error.h"
 #include "base/process/start_thread.h"
@@ -183,16 +184,17 @@ void StoreClient::run() noexcept {
 
 // Returns false if the connection has ended.
 bool StoreClient::receive() {
-  char bytes[65536];
+  constexpr size_t most = 65536;
+  const auto bytes = std::make_unique_for_overwrite<char[]>(most);
   while (true) {
-    const ssize_t count = ::recv(socket_.get(), bytes, sizeof(bytes), 0);
+    const ssize_t count = ::recv(socket_.get(), bytes.get(), most, 0);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
     if (count <= 0) {
       lose_server("ended");
       return false;
     }
-    in_.append(bytes, static_cast<size_t>(count));
+    in_.append(bytes.get(), static_cast<size_t>(count));
     try {
       size_t used = 0;
       while (true) {

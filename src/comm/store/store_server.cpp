@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 
 #include "anyaccel/log.h"
 #include "base/files/open_files.h"
@@ -119,9 +120,10 @@ void StoreServer::accept_all(int listener) {
 }
 
 void StoreServer::receive(Connection& connection) {
-  char bytes[65536];
+  constexpr size_t most = 65536;
+  const auto bytes = std::make_unique_for_overwrite<char[]>(most);
   while (connection.socket) {
-    const ssize_t count = ::recv(connection.socket.get(), bytes, sizeof(bytes), 0);
+    const ssize_t count = ::recv(connection.socket.get(), bytes.get(), most, 0);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return;
     if (count <= 0) {
@@ -129,7 +131,7 @@ void StoreServer::receive(Connection& connection) {
       return;
     }
     if (connection.stage == Stage::Closing) continue;
-    connection.in.append(bytes, static_cast<size_t>(count));
+    connection.in.append(bytes.get(), static_cast<size_t>(count));
     try {
       if (connection.stage == Stage::Greeted) handshake(connection);
       if (connection.stage != Stage::Open) continue;

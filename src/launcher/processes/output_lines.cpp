@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <memory>
 
 #include "anyaccel/file_output.h"
 
@@ -66,13 +67,14 @@ void OutputLines::close_source(Source& source) {
 }
 
 bool OutputLines::read_some(Source& source) {
-  char buffer[65536];
-  const ssize_t got = read(source.pipe, buffer, sizeof buffer);
+  constexpr size_t buffer_bytes = 65536;  // what a pipe holds
+  const auto buffer = std::make_unique_for_overwrite<char[]>(buffer_bytes);
+  const ssize_t got = read(source.pipe, buffer.get(), buffer_bytes);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return false;
   if (got <= 0) {
     close_source(source);
   } else {
-    take(source, {buffer, static_cast<size_t>(got)});
+    take(source, {buffer.get(), static_cast<size_t>(got)});
   }
   return true;
 }

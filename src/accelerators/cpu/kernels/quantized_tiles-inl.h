@@ -26,6 +26,35 @@ constexpr int64_t kTileGroup = 32;  // values of x that share a scale
 constexpr int64_t kColumns = 16;    // rows of the weights that are unpacked together
 constexpr int64_t kVector = 64;     // bytes
 
+// Sixteen rows of weights at equal distances. Four pointers and two distances stay in registers and address them all; pointers to
+// each row do not, and a compiler that keeps sixteen of them spends a third of the unpacking on it.
+struct WeightRows {
+  const uint8_t* fours[kColumns / 4];  // rows 0, 4, 8 and 12
+  int64_t stride, three_strides;       // bytes
+
+  WeightRows(const uint8_t* first, int64_t distance)
+      : fours{first, first + 4 * distance, first + 8 * distance, first + 12 * distance},
+        stride(distance),
+        three_strides(3 * distance) {}
+  HWY_INLINE const uint8_t* row(int r) const {
+    const uint8_t* four = fours[r / 4];
+    switch (r % 4) {
+      case 0: return four;
+      case 1: return four + stride;
+      case 2: return four + 2 * stride;
+      default: return four + three_strides;
+    }
+  }
+  // Goes on by some bytes in each row.
+  HWY_INLINE void advance(int64_t bytes) { AA_UNROLL for (const uint8_t*& four : fours) four += bytes; }
+  // Begins a use of all rows. Hides from the compiler that the pointers are those of the use before, whose sixteen addresses it
+  // would keep otherwise.
+  HWY_INLINE void hold() {
+    asm(""  // NOLINT(hicpp-no-assembler)
+        : "+r"(fours[0]), "+r"(fours[1]), "+r"(fours[2]), "+r"(fours[3]), "+r"(stride), "+r"(three_strides));
+  }
+};
+
 // ---- 64 bytes --------------------------------------------------------------------------------------------------------
 
 #if HWY_TARGET == HWY_AVX3
@@ -69,11 +98,13 @@ HWY_INLINE Floats power_of_two(Ints e) {
   return _mm512_castsi512_ps(_mm512_mask_blend_epi32(is_least, normal, least));
 }
 
-// Gathers the 16 bytes at rows[r] + at of 16 rows: 32-bit lane r of out[j] has bytes 4 * j to 4 * j + 3 of row r.
-HWY_INLINE void gather16(const uint8_t* const* rows, int64_t at, Ints* out) {
+// Gathers the 16 bytes at rows.row(r) + at of 16 rows: 32-bit lane r of out[j] has bytes 4 * j to 4 * j + 3 of row r.
+HWY_INLINE void gather16(WeightRows& rows, int64_t at, Ints* out) {
+  rows.hold();
   __m512i four[4];  // rows i, i + 4, i + 8, i + 12
   AA_UNROLL for (int i = 0; i < 4; ++i) {
-    const auto load = [&](int r) HWY_ATTR { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[r] + at)); };
+    const auto load = [&](int r)
+                          HWY_ATTR { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows.row(r) + at)); };
     const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(load(i)), load(i + 4), 1);
     const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(load(i + 8)), load(i + 12), 1);
     four[i] = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
@@ -168,12 +199,13 @@ HWY_INLINE __m256 power_of_two(__m256i e) {
 }
 HWY_INLINE Floats power_of_two(Ints e) { return {{power_of_two(e.v[0]), power_of_two(e.v[1])}}; }
 
-HWY_INLINE void gather16(const uint8_t* const* rows, int64_t at, Ints* out) {
+HWY_INLINE void gather16(WeightRows& rows, int64_t at, Ints* out) {
+  rows.hold();
   AA_UNROLL for (int part = 0; part < 2; ++part) {
     __m256i two[4];  // rows i, i + 4
     AA_UNROLL for (int i = 0; i < 4; ++i) {
       const auto load = [&](int r) HWY_ATTR {
-        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows[8 * part + r] + at));
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows.row(8 * part + r) + at));
       };
       two[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(load(i)), load(i + 4), 1);
     }
@@ -243,7 +275,7 @@ HWY_INLINE Ints word(const uint32_t* words, int number) { return load_ints(words
 // Unpacks a group of 32 values of 4 bits in 16 bytes, whose low nibbles are the first 16 values. change(q, j) turns the
 // nibbles of values 4 * j to 4 * j + 3 into values.
 template <class Format, class Change>
-HWY_INLINE void store_nibbles(const uint8_t* const* rows, int64_t at, uint8_t* to, Change change) {
+HWY_INLINE void store_nibbles(WeightRows& rows, int64_t at, uint8_t* to, Change change) {
   Ints bytes[4];
   gather16(rows, at, bytes);
   AA_UNROLL for (int j = 0; j < 4; ++j) {
@@ -263,7 +295,7 @@ struct TileQ4_0 {
   static constexpr int kScales = 1, kZero = 8, kMost = 15;
   static constexpr bool kOffsets = false, kFiner = false;
   static constexpr std::array<int64_t, 1> kWordsAt = {0};
-  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+  static HWY_INLINE void unpack(WeightRows& rows, const uint32_t* words, uint8_t* to) {
     store_nibbles<TileQ4_0>(rows, 2, to, [](Ints q, int /*j*/) HWY_ATTR { return q; });
     store_scale<TileQ4_0>(to, 0, lower_half(word(words, 0)));
   }
@@ -273,7 +305,7 @@ struct TileQ4_1 {
   static constexpr int kScales = 1, kZero = 0, kMost = 15;
   static constexpr bool kOffsets = true, kFiner = false;
   static constexpr std::array<int64_t, 1> kWordsAt = {0};
-  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+  static HWY_INLINE void unpack(WeightRows& rows, const uint32_t* words, uint8_t* to) {
     store_nibbles<TileQ4_1>(rows, 4, to, [](Ints q, int /*j*/) HWY_ATTR { return q; });
     const Ints d_and_m = word(words, 0);
     store_scale<TileQ4_1>(to, 0, lower_half(d_and_m));
@@ -285,7 +317,7 @@ struct TileQ5_0 {
   static constexpr int kScales = 1, kZero = 16, kMost = 31;
   static constexpr bool kOffsets = false, kFiner = false;
   static constexpr std::array<int64_t, 2> kWordsAt = {0, 2};
-  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+  static HWY_INLINE void unpack(WeightRows& rows, const uint32_t* words, uint8_t* to) {
     const Ints bits = word(words, 1);
     store_nibbles<TileQ5_0>(rows, 6, to, [&](Ints q, int j) HWY_ATTR {
       return either(q, four_fifth_bits(bits, static_cast<unsigned>(j)));
@@ -298,7 +330,7 @@ struct TileQ5_1 {
   static constexpr int kScales = 1, kZero = 0, kMost = 31;
   static constexpr bool kOffsets = true, kFiner = false;
   static constexpr std::array<int64_t, 2> kWordsAt = {0, 4};
-  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+  static HWY_INLINE void unpack(WeightRows& rows, const uint32_t* words, uint8_t* to) {
     const Ints bits = word(words, 1);
     store_nibbles<TileQ5_1>(rows, 8, to, [&](Ints q, int j) HWY_ATTR {
       return either(q, four_fifth_bits(bits, static_cast<unsigned>(j)));
@@ -313,7 +345,7 @@ struct TileQ8_0 {
   static constexpr int kScales = 1, kZero = 128, kMost = 255;
   static constexpr bool kOffsets = false, kFiner = true;
   static constexpr std::array<int64_t, 1> kWordsAt = {0};
-  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+  static HWY_INLINE void unpack(WeightRows& rows, const uint32_t* words, uint8_t* to) {
     Ints bytes[8];
     gather16(rows, 2, bytes);
     gather16(rows, 18, bytes + 4);
@@ -333,7 +365,7 @@ struct TileIq4Nl {
   static constexpr int kScales = 1, kZero = 128, kMost = 241;
   static constexpr bool kOffsets = false, kFiner = false;
   static constexpr std::array<int64_t, 1> kWordsAt = {0};
-  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+  static HWY_INLINE void unpack(WeightRows& rows, const uint32_t* words, uint8_t* to) {
     store_nibbles<TileIq4Nl>(rows, 2, to, [](Ints q, int /*j*/) HWY_ATTR { return iq4_of(q); });
     store_scale<TileIq4Nl>(to, 0, lower_half(word(words, 0)));
   }
@@ -343,7 +375,7 @@ struct TileMxfp4 {
   static constexpr int kScales = 1, kZero = 12, kMost = 24;
   static constexpr bool kOffsets = false, kFiner = false;
   static constexpr std::array<int64_t, 1> kWordsAt = {0};
-  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+  static HWY_INLINE void unpack(WeightRows& rows, const uint32_t* words, uint8_t* to) {
     const __m128i table = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
     store_nibbles<TileMxfp4>(rows, 1, to, [&](Ints q, int /*j*/) HWY_ATTR { return choose(table, q); });
     store_scale<TileMxfp4>(to, 0, power_of_two(both(word(words, 0), words_of(255))));
@@ -355,7 +387,7 @@ struct TileQ4OrQ5K {
   static constexpr int kScales = 1, kZero = 0, kMost = kFifth ? 31 : 15;
   static constexpr bool kOffsets = true, kFiner = false;
   static constexpr std::array<int64_t, 0> kWordsAt = {};
-  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* /*words*/, uint8_t* to) {
+  static HWY_INLINE void unpack(WeightRows& rows, const uint32_t* /*words*/, uint8_t* to) {
     constexpr int64_t kGroup = kGroupBytes<TileQ4OrQ5K>;
     Ints head[4];  // d and dmin; then scales and minima in 6 bits
     gather16(rows, 0, head);
@@ -396,7 +428,7 @@ struct TileQ6K {
   static constexpr int kScales = 2, kZero = 32, kMost = 63;
   static constexpr bool kOffsets = false, kFiner = false;
   static constexpr std::array<int64_t, 1> kWordsAt = {206};
-  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+  static HWY_INLINE void unpack(WeightRows& rows, const uint32_t* words, uint8_t* to) {
     constexpr int64_t kGroup = kGroupBytes<TileQ6K>;
     Ints scales[4];
     gather16(rows, 192, scales);
@@ -432,7 +464,7 @@ struct TileIq4Xs {
   static constexpr int kScales = 1, kZero = 128, kMost = 241;
   static constexpr bool kOffsets = false, kFiner = false;
   static constexpr std::array<int64_t, 2> kWordsAt = {0, 4};
-  static HWY_INLINE void unpack(const uint8_t* const* rows, const uint32_t* words, uint8_t* to) {
+  static HWY_INLINE void unpack(WeightRows& rows, const uint32_t* words, uint8_t* to) {
     constexpr int64_t kGroup = kGroupBytes<TileIq4Xs>;
     const Ints head = word(words, 0), low = word(words, 1);  // d, then 8 pairs of bits; 8 times 4 bits
     const Floats d = lower_half(head);

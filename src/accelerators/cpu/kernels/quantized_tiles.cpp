@@ -55,25 +55,13 @@ TileKernels find_tile_kernels(uint32_t format) {
 }
 
 bool has_tiles(uint32_t format) { return find_tile_kernels(format).multiply != nullptr; }
-bool has_two_bytes_of_x(uint32_t format) {
-  const TileKernels kernels = find_tile_kernels(format);
-  return kernels.finer || kernels.in_16_bits;
+size_t bytes_of_rounded(int64_t m, int64_t k) {
+  return static_cast<size_t>((m + kTileRows - 1) / kTileRows * (k / kTileGroup)) * sizeof(RoundedGroup);
 }
 
-// Where round_group() writes: `values` for bytes, `values` and `lower` for two bytes each, or `wide` for 16 bits. The
-// rest is that of TiledInput.
-struct RoundedGroup {
-  int8_t* values = nullptr;
-  int8_t* lower = nullptr;
-  int16_t* wide = nullptr;
-  float* scale = nullptr;
-  float* sum = nullptr;
-  int32_t* starts = nullptr;
-};
-
-// Rounds a group of 32 values. A group with a NaN or an infinity gets a NaN as its scale, so that every sum with it
+// Rounds a group of 32 values of row `row` of `to`. A group with a NaN or an infinity gets a NaN as its scale, so that every sum with it
 // becomes NaN.
-HWY_INLINE void round_group(const float* x, const TileKernels& kernels, const RoundedGroup& to) {
+HWY_INLINE void round_group(const float* x, const TileKernels& kernels, RoundedGroup& to, int64_t row) {
   const bool finer = kernels.finer || kernels.in_16_bits;
   const float steps = finer ? 127.0F * 256 : 127.0F;
   int32_t sums[2];  // of the halves
@@ -82,9 +70,8 @@ HWY_INLINE void round_group(const float* x, const TileKernels& kernels, const Ro
   const float most = _mm512_reduce_max_ps(_mm512_max_ps(_mm512_abs_ps(first), _mm512_abs_ps(second)));
   const __m512 probe = _mm512_fmadd_ps(first, _mm512_setzero_ps(), _mm512_mul_ps(second, _mm512_setzero_ps()));
   const bool finite = _mm512_cmp_ps_mask(probe, probe, _CMP_UNORD_Q) == 0;
-  *to.scale = finite ? most / steps : std::numeric_limits<float>::quiet_NaN();
-  const __m512 inverse =
-      _mm512_set1_ps(finite && *to.scale >= std::numeric_limits<float>::min() ? 1 / *to.scale : 0.0F);
+  const float scale = finite ? most / steps : std::numeric_limits<float>::quiet_NaN();
+  const __m512 inverse = _mm512_set1_ps(finite && scale >= std::numeric_limits<float>::min() ? 1 / scale : 0.0F);
   __m512i q[2] = {_mm512_cvtps_epi32(_mm512_mul_ps(first, inverse)),
                   _mm512_cvtps_epi32(_mm512_mul_ps(second, inverse))};
   if (!finite) q[0] = q[1] = _mm512_setzero_si512();
@@ -94,14 +81,14 @@ HWY_INLINE void round_group(const float* x, const TileKernels& kernels, const Ro
     if (finer) {  // q = 256 * upper + lower, both signed
       const __m512i upper = _mm512_srai_epi32(_mm512_add_epi32(q[i], _mm512_set1_epi32(128)), 8);
       const __m512i rest = _mm512_sub_epi32(q[i], _mm512_slli_epi32(upper, 8));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(to.lower + 16 * i), _mm512_cvtepi32_epi8(rest));
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to.lower[row] + 16 * i), _mm512_cvtepi32_epi8(rest));
       q[i] = upper;
     }
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(to.values + 16 * i), _mm512_cvtepi32_epi8(q[i]));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(to.values[row] + 16 * i), _mm512_cvtepi32_epi8(q[i]));
   }
 #else
   const RoundedValues r = round_values(x, steps);
-  *to.scale = r.scale;
+  const float scale = r.scale;
   sums[0] = r.sums[0];
   sums[1] = r.sums[1];
   const __m256i halves[2] = {r.half_as_16_bits(0), r.half_as_16_bits(1)};
@@ -110,55 +97,44 @@ HWY_INLINE void round_group(const float* x, const TileKernels& kernels, const Ro
     const __m256i order =
         _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
     AA_UNROLL for (int i = 0; i < 2; ++i) {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.wide + 16 * i), _mm256_shuffle_epi8(halves[i], order));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.wide[row] + 16 * i), _mm256_shuffle_epi8(halves[i], order));
     }
   } else {
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.values),
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to.values[row]),
                         _mm256_permute4x64_epi64(_mm256_packs_epi16(halves[0], halves[1]), 0b11011000));
   }
 #endif
-  *to.sum = *to.scale * static_cast<float>(sums[0] + sums[1]);
+  to.scales[row] = scale;
+  to.sums[row] = scale * static_cast<float>(sums[0] + sums[1]);
   if (kernels.parts == 1) {
-    to.starts[0] = -kernels.zero * (sums[0] + sums[1]);
+    to.starts[0][row] = -kernels.zero * (sums[0] + sums[1]);
   } else {
-    to.starts[0] = -kernels.zero * sums[0];
-    to.starts[1] = -kernels.zero * sums[1];
+    to.starts[0][row] = -kernels.zero * sums[0];
+    to.starts[1][row] = -kernels.zero * sums[1];
   }
 }
 
-// Rounds rows [begin, end) of x into the arrays of `to`.
-void round_tile_rows(const QuantizedProduct& product, int64_t begin, int64_t end, const TiledInput& to) {
+// Rounds rows [begin, end) of x to the RoundedGroups at `to`.
+void round_tile_rows(const QuantizedProduct& product, int64_t begin, int64_t end, void* to) {
   const int64_t k = product.args.k, groups = k / kTileGroup;
   const TileKernels kernels = find_tile_kernels(product.format->number);
   auto* wide = scratch<float>(Scratch::Row3, static_cast<size_t>(k));
   for (int64_t m = begin; m < end; ++m) {
     read_floats(row_of(product.args.x, m, k), 0, k, wide);
-    for (int64_t g = 0; g < groups; ++g) {
-      const int64_t at = m * groups + g;
-      RoundedGroup group;
-      if (kernels.in_16_bits) {
-        group.wide = const_cast<int16_t*>(to.wide) + at * kTileGroup;
-      } else {
-        group.values = const_cast<int8_t*>(to.values) + at * kTileGroup;
-      }
-      if (kernels.finer) group.lower = const_cast<int8_t*>(to.lower) + at * kTileGroup;
-      group.scale = const_cast<float*>(to.scales) + at;
-      group.sum = const_cast<float*>(to.sums) + at;
-      group.starts = const_cast<int32_t*>(to.starts) + at * kernels.parts;
-      round_group(wide + g * kTileGroup, kernels, group);
-    }
+    RoundedGroup* row = static_cast<RoundedGroup*>(to) + m / kTileRows * groups;
+    for (int64_t g = 0; g < groups; ++g) round_group(wide + g * kTileGroup, kernels, row[g], m % kTileRows);
   }
 }
 
 // Columns [begin, begin + n) of the result.
-void multiply_tile_span(const QuantizedProduct& product, const TiledInput& x, int64_t begin, int64_t n) {
+void multiply_tile_span(const QuantizedProduct& product, const void* x, int64_t begin, int64_t n) {
   const Matmul& args = product.args;
   const TileKernels kernels = find_tile_kernels(product.format->number);
   const int64_t stride = (n + kColumns - 1) / kColumns * kColumns;
   auto* products = scratch<float>(Scratch::Tile, static_cast<size_t>(args.m * stride));
   auto* unpacked = scratch<uint8_t>(Scratch::Partials, static_cast<size_t>(args.k / kTileGroup * kernels.group_bytes));
-  kernels.multiply(product.w + begin * product.w_stride, product.w_stride, n, x, args.m, args.k, unpacked, products,
-                   stride);
+  kernels.multiply(product.w + begin * product.w_stride, product.w_stride, n, static_cast<const RoundedGroup*>(x),
+                   args.m, args.k, unpacked, products, stride);
   for (int64_t m = 0; m < args.m; ++m) {
     finish_row(args, args.parts[0], m, begin, n, products + m * stride, nullptr);
   }
@@ -167,11 +143,9 @@ void multiply_tile_span(const QuantizedProduct& product, const TiledInput& x, in
 #else
 
 bool has_tiles(uint32_t /*format*/) { return false; }
-bool has_two_bytes_of_x(uint32_t /*format*/) { return false; }
-void round_tile_rows(const QuantizedProduct& /*product*/, int64_t /*begin*/, int64_t /*end*/,
-                     const TiledInput& /*to*/) {}
-void multiply_tile_span(const QuantizedProduct& /*product*/, const TiledInput& /*x*/, int64_t /*begin*/,
-                        int64_t /*n*/) {}
+size_t bytes_of_rounded(int64_t /*m*/, int64_t /*k*/) { return 0; }
+void round_tile_rows(const QuantizedProduct& /*product*/, int64_t /*begin*/, int64_t /*end*/, void* /*to*/) {}
+void multiply_tile_span(const QuantizedProduct& /*product*/, const void* /*x*/, int64_t /*begin*/, int64_t /*n*/) {}
 
 #endif
 
@@ -182,7 +156,7 @@ HWY_AFTER_NAMESPACE();
 namespace anyaccel::cpu {
 
 AA_CPU_EXPORT(has_tiles);
-AA_CPU_EXPORT(has_two_bytes_of_x);
+AA_CPU_EXPORT(bytes_of_rounded);
 AA_CPU_EXPORT(round_tile_rows);
 AA_CPU_EXPORT(multiply_tile_span);
 
@@ -192,18 +166,8 @@ void multiply_tiles(const QuantizedProduct& product) {
   // Rows of the weights that a thread takes at once.
   constexpr int64_t piece = 64;
   const Matmul& args = product.args;
-  const int64_t n = args.parts[0].n, m = args.m, k = args.k, groups = k / 32;
-  const bool two_bytes = AA_BYTES_DISPATCH(has_two_bytes_of_x)(product.format->number);
-  const auto values = static_cast<size_t>(m * k), of_groups = static_cast<size_t>(m * groups);
-  auto* bytes = scratch<int8_t>(Scratch::Row1, two_bytes ? 2 * values : values);
-  auto* scales = scratch<float>(Scratch::Row2, 2 * of_groups);
-  TiledInput x;
-  x.values = bytes;
-  x.lower = two_bytes ? bytes + values : nullptr;
-  x.wide = two_bytes ? reinterpret_cast<const int16_t*>(bytes) : nullptr;
-  x.scales = scales;
-  x.sums = scales + of_groups;
-  x.starts = scratch<int32_t>(Scratch::Rounded, 2 * of_groups);
+  const int64_t n = args.parts[0].n, m = args.m, k = args.k;
+  void* x = scratch<uint8_t>(Scratch::Rounded, AA_BYTES_DISPATCH(bytes_of_rounded)(m, k));
   WorkerPool& pool = WorkerPool::instance();
   const bool alone = is_small(args);
   if (alone || m * k < 32768) {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <limits>
@@ -20,6 +21,7 @@
 
 #include "anyaccel/error.h"
 #include "base/process/processors.h"
+#include "refuse_system_calls.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -203,6 +205,34 @@ TEST_F(WorkerPoolTest, RefusesSizesOutOfRange) {
 }
 
 #ifndef __SANITIZE_THREAD__  // which does not support threads in the child of a threaded process
+TEST_F(WorkerPoolTest, SaysWhyAThreadIsRefusedAndGoesOnAfterIt) {
+  struct Refusal {
+    int error;
+    const char* advice;
+  };
+  for (const auto& [error, advice] : {Refusal{EPERM, "seccomp"}, Refusal{EAGAIN, "ulimit -u"}}) {
+    pool_.set_size(3);  // which ends the threads of before
+    std::string message = "no filter";
+    std::thread([&] {  // whose system calls are filtered
+      if (!test::refuse_threads(error)) return;
+      try {
+        pool_.run([](int, int) {});
+        message = "nothing was thrown";
+      } catch (const Error& thrown) {
+        message = thrown.what();
+      }
+    })
+        .join();
+    if (message == "no filter") GTEST_SKIP() << "the system takes no filter of system calls";
+    EXPECT_NE(message.find("no thread can be started: "), std::string::npos) << message;
+    EXPECT_NE(message.find(advice), std::string::npos) << message;
+    EXPECT_NE(message.find("OMP_NUM_THREADS"), std::string::npos) << message;
+    std::atomic<int> calls{0};
+    pool_.run([&](int, int) { ++calls; });
+    EXPECT_EQ(calls, 3);
+  }
+}
+
 TEST_F(WorkerPoolTest, AForkedChildStartsItsOwnWorkers) {
   pool_.set_size(2);
   pool_.run([](int, int) {});

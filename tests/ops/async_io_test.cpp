@@ -4,12 +4,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -30,6 +28,7 @@
 #include "anyaccel/detection.h"
 #include "anyaccel/driver_accelerator.h"
 #include "anyaccel/error.h"
+#include "refuse_system_calls.h"
 #include "this_build.h"
 
 namespace anyaccel::ops {
@@ -645,18 +644,9 @@ TEST_F(AsyncIOTest, TheEnvironmentChooses) {
   EXPECT_THROW(library().aio_handle(4096, 1, false, false, 0), InvalidArgument);
 }
 
-// As in a container: `number` answers EPERM from now on.
-void refuse_system_call(uint32_t number) {
-  sock_filter code[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program{4, code};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
-    throw Error("the system takes no seccomp filter");
-  }
+// As in a container.
+void refuse_system_call(long number) {
+  if (!test::refuse_system_calls({number}, EPERM)) throw Error("the system takes no seccomp filter");
 }
 
 TEST_F(AsyncIOTest, WhereIoUringIsRefusedThreadsDoIt) {

@@ -3,17 +3,11 @@
 #include "base/process/processors.h"
 
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <sched.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstddef>
-#include <iterator>
 #include <optional>
 #include <random>
 #include <set>
@@ -24,6 +18,7 @@
 #include "base/process/control_groups.h"
 #include "base/process/hwloc_topology.h"
 #include "base/process/kernel_text.h"
+#include "refuse_system_calls.h"
 #include "temporary_folder.h"
 
 namespace anyaccel {
@@ -205,15 +200,7 @@ TEST(Processors, AFilterOfSystemCallsMayRefuseToTellThem) {
   const pid_t child = fork();
   if (child == 0) {
     alarm(20);
-    sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sched_getaffinity, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-    };
-    const sock_fprog program = {std::size(filter), filter};
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)
-      _exit(77);
+    if (!test::refuse_system_calls({SYS_sched_getaffinity}, EPERM)) _exit(77);
     hwloc_topology_t topology = nullptr;
     const std::vector<int> online = parse_processor_list(kernel_file("/sys/devices/system/cpu/online"));
     const bool as_expected = !knows_allowed_processors() && init_hwloc_topology(&topology) != 0 &&

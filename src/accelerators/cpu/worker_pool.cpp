@@ -26,6 +26,7 @@
 
 #include "anyaccel/error.h"
 #include "base/process/processors.h"
+#include "base/process/start_thread.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -263,8 +264,8 @@ void State::start_workers() {
     if (error != 0) {
       delete start;
       stop_workers();
-      throw Error("cannot start worker thread " + std::to_string(index) + " of " + std::to_string(threads - 1) +
-                      "; lower OMP_NUM_THREADS or raise the limit on threads",
+      throw Error("worker thread " + std::to_string(index) + " of " + std::to_string(threads - 1) + ": " +
+                      refused_thread(error) + "; or lower OMP_NUM_THREADS",
                   AA_RESOURCE_EXHAUSTED, error);
     }
     workers.push_back(worker);

@@ -11,16 +11,19 @@
 
 namespace anyaccel {
 
+// What to do where the system refused a thread or a process with this error, beginning with a semicolon; empty if that is not known.
+std::string cure_of_refusal(int error);
+// What to say of a thread that it refused.
+std::string refused_thread(int error);
+
 // Throws UnavailableError if no thread can be started; its message begins with `what`, which needs one.
 template <class Body>
 std::thread start_thread(const std::string& what, Body&& body) {
   try {
     return std::thread(std::forward<Body>(body));
   } catch (const std::system_error& error) {
-    throw UnavailableError(what + ": no thread can be started: " + error.code().message() +
-                               "; raise the limit on processes and threads (ulimit -u, or that of the container or "
-                               "its control group: pids.max)",
-                           AA_RESOURCE_EXHAUSTED, error.code().value());
+    throw UnavailableError(what + ": " + refused_thread(error.code().value()), AA_RESOURCE_EXHAUSTED,
+                           error.code().value());
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include "anyaccel/error.h"
 #include "base/files/files.h"
+#include "base/process/start_thread.h"
 
 namespace anyaccel {
 namespace {
@@ -66,7 +67,7 @@ ProcessResult run_once(const std::vector<std::string>& argv, bool& has_status) {
   if (error != 0) {
     close(ends[0]);
     result.exit_code = 127;
-    result.output = argv[0] + ": " + std::strerror(error);
+    result.output = argv[0] + ": " + std::strerror(error) + cure_of_refusal(error);
     return result;
   }
   char buffer[4096];

@@ -12,6 +12,7 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "base/process/start_thread.h"
 
 namespace anyaccel::ops {
 namespace {
@@ -117,18 +118,19 @@ void AioHandle::Impl::start_workers() {
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
   size_t started = 0;
+  int refused = 0;
   try {
     for (; started < workers.size(); ++started) {
       Worker& worker = *workers[started];
       worker.thread = std::thread([this, &worker] { work(worker); });
     }
-  } catch (const std::system_error&) {
+  } catch (const std::system_error& error) {
+    refused = error.code().value();
     workers.resize(started);  // use the threads that could be started
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (workers.empty()) {
-    throw UnavailableError("asynchronous I/O: the system refuses to start a thread; raise `ulimit -u`",
-                           AA_RESOURCE_EXHAUSTED);
+    throw UnavailableError("asynchronous I/O: " + refused_thread(refused), AA_RESOURCE_EXHAUSTED, refused);
   }
 }
 

@@ -1,6 +1,11 @@
 // The Level Zero runtime of xpu on the simulated driver, through the system's loader and its validation layer.
+#include <cerrno>
+#include <string>
+#include <thread>
+
 #include "accelerators/xpu/level_zero/event.h"
 #include "conformance/suite.h"
+#include "refuse_system_calls.h"
 #include "xpu/level_zero_test_support.h"
 
 namespace anyaccel {
@@ -371,6 +376,30 @@ TEST_F(LevelZero, HostCallsRunInOrder) {
     ok(d.table.stream_synchronize(stream));
     EXPECT_EQ(steps[4].written, std::vector<unsigned char>(size, 5));
     d.free(memory, size);
+    ok(d.table.stream_destroy(stream));
+  }).expect_clean();
+}
+
+TEST_F(LevelZero, AThreadThatIsRefusedLeavesTheStreamUsable) {
+  Child({}, [] {
+    OpenedDevice d;
+    aa_stream* stream = d.stream();
+    int calls = 0;
+    const auto count = [](void* user) { ++*static_cast<int*>(user); };
+    std::thread([&] {  // whose system calls are filtered
+      if (!test::refuse_threads(EAGAIN)) return;
+      aa_status* status = d.table.stream_host_call(stream, count, &calls);
+      EXPECT_EQ(status_code(status), AA_RESOURCE_EXHAUSTED);
+      EXPECT_NE(std::string(status_message(status)).find("pids.max"), std::string::npos) << status_message(status);
+      release_status(status);
+      calls = 1;
+    })
+        .join();
+    if (calls == 0) return;  // the system takes no filter
+    ok(d.table.stream_synchronize(stream));
+    ok(d.table.stream_host_call(stream, count, &calls));
+    ok(d.table.stream_synchronize(stream));
+    EXPECT_EQ(calls, 2);
     ok(d.table.stream_destroy(stream));
   }).expect_clean();
 }

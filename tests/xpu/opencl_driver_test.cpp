@@ -2,12 +2,14 @@
 // such driver.
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <random>
 #include <thread>
 
+#include "refuse_system_calls.h"
 #include "xpu/opencl_test_support.h"
 
 // The structs of portable kernels, as the host fills them.
@@ -379,6 +381,26 @@ TEST_F(OpenCl, HostCallsKeepTheOrderAndHoldNobodyElse) {
   held.synchronize();
   EXPECT_EQ(step.order, 2);
   EXPECT_EQ(memory.download(held), std::vector<float>(16, 1.0f));
+}
+
+// The stream must not wait for a function that nothing will call.
+TEST_F(OpenCl, AThreadThatIsRefusedLeavesTheStreamUsable) {
+  const Stream stream(device());
+  int calls = 0;
+  const auto count = [](void* user) { ++*static_cast<int*>(user); };
+  std::thread([&] {  // whose system calls are filtered
+    if (!test::refuse_threads(EPERM)) return;
+    const Error error = error_of(table().stream_host_call(stream, count, &calls));
+    EXPECT_EQ(error.code, AA_RESOURCE_EXHAUSTED) << error.what();
+    EXPECT_TRUE(contains(error.what(), "seccomp")) << error.what();
+    calls = 1;
+  })
+      .join();
+  if (calls == 0) GTEST_SKIP() << "the system takes no filter of system calls";
+  stream.synchronize();
+  ok(table().stream_host_call(stream, count, &calls));
+  stream.synchronize();
+  EXPECT_EQ(calls, 2);
 }
 
 // Waits for an event that is not complete for certain: a host call holds the stream that recorded it. The consumer is a

@@ -221,6 +221,21 @@ void* Stream::native() { return list_->handle(); }
 
 // ---- host calls ------------------------------------------------------------------------------------------------------
 
+void Stream::carry_out(DeviceState& device, const HostCall& call) {
+  try {
+    call.ready->wait();
+    call.function(call.user);
+  } catch (const abi::Failure&) {
+    // The work before it failed, so the function is not called. The error stays with the stream.
+  }
+  // In every case, or the stream would wait forever.
+  try {
+    device.check(device.api().zeEventHostSignal(call.returned->event()), "zeEventHostSignal");
+  } catch (const abi::Failure& failure) {
+    call.returned->fault()->set(failure);
+  }
+}
+
 void Stream::host_call(void (*function)(void* user), void* user) {
   std::lock_guard lock(mutex_);
   if (capture_) {
@@ -230,8 +245,11 @@ void Stream::host_call(void (*function)(void* user), void* user) {
     capture_->add(std::move(step));
     return;
   }
-  if (!host_calls_) host_calls_ = std::make_unique<HostCalls>(device_);
-  HostCalls::Call call{mark_locked(false), std::make_shared<Record>(device_, fault_, false), function, user};
+  if (!host_calls_) {
+    host_calls_ =
+        std::make_unique<HostCalls<HostCall>>([device = device_](const HostCall& call) { carry_out(*device, call); });
+  }
+  HostCall call{mark_locked(false), std::make_shared<Record>(device_, fault_, false), function, user};
   wait_locked(call.returned);
   const EventHandle returned = call.returned->event();
   try {

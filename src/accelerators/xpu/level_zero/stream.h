@@ -5,10 +5,10 @@
 #include <memory>
 #include <mutex>
 
+#include "accelerators/xpu/host_calls.h"
 #include "accelerators/xpu/level_zero/command_list.h"
 #include "accelerators/xpu/level_zero/event.h"
 #include "accelerators/xpu/level_zero/graph.h"
-#include "accelerators/xpu/level_zero/host_calls.h"
 
 namespace anyaccel::xpu::level_zero {
 
@@ -53,6 +53,13 @@ class Stream final : public abi::Stream {
   // Waits for all work, as far as that is possible after an error.
   void settle() noexcept;
   void begin_work();
+  struct HostCall {
+    std::shared_ptr<Record> ready;     // signaled when the stream has reached the call
+    std::shared_ptr<Record> returned;  // signaled by the thread; the stream waits for it
+    void (*function)(void* user);
+    void* user;
+  };
+  static void carry_out(DeviceState& device, const HostCall& call);
   // Returns the target of the next command: the captured graph, or the device.
   CommandList& target();
   std::shared_ptr<Record> mark_locked(bool timed);
@@ -70,7 +77,7 @@ class Stream final : public abi::Stream {
   std::shared_ptr<Record> end_;  // the latest of this stream
   bool worked_since_end_ = false;
   std::unique_ptr<Graph> capture_;
-  std::unique_ptr<HostCalls> host_calls_;  // created at first use
+  std::unique_ptr<HostCalls<HostCall>> host_calls_;  // created at first use
 };
 
 class StreamList {

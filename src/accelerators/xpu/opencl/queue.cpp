@@ -5,44 +5,6 @@
 
 namespace anyaccel::xpu::opencl {
 
-// ---- host calls ------------------------------------------------------------------------------------------------------
-
-HostCalls::~HostCalls() {
-  {
-    std::lock_guard lock(mutex_);
-    ending_ = true;
-  }
-  changed_.notify_one();
-  if (thread_.joinable()) thread_.join();
-}
-
-void HostCalls::add(OwnedEvent after, void (*function)(void* user), void* user, OwnedEvent done) {
-  {
-    std::lock_guard lock(mutex_);
-    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
-    calls_.push_back({std::move(after), function, user, std::move(done)});
-  }
-  changed_.notify_one();
-}
-
-void HostCalls::run() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [&] { return ending_ || !calls_.empty(); });
-    if (calls_.empty()) return;
-    const Call call = std::move(calls_.front());
-    calls_.pop_front();
-    lock.unlock();
-    const cl_event after = call.after.get();
-    api_.WaitForEvents(1, &after);  // an error belongs to the queue and is reported there
-    if (call.function) call.function(call.user);
-    api_.SetUserEventStatus(call.done.get(), CL_COMPLETE);
-    lock.lock();
-  }
-}
-
-// ---- the queue -------------------------------------------------------------------------------------------------------
-
 Queue::Queue(const Api& api, cl_context context, cl_device_id device) : api_(api), context_(context) {
   const std::array<cl_ulong, 3> properties{CL_QUEUE_PROPERTIES, CL_QUEUE_PROFILING_ENABLE, 0};
   cl_int error = CL_SUCCESS;
@@ -124,6 +86,13 @@ void Queue::finish() {
   raise();
 }
 
+void Queue::carry_out(const HostCall& call) const {
+  const cl_event after = call.after.get();
+  api_.WaitForEvents(1, &after);  // an error belongs to the queue and is reported there
+  if (call.function) call.function(call.user);
+  api_.SetUserEventStatus(call.done.get(), CL_COMPLETE);
+}
+
 void Queue::call_between(OwnedEvent after, void (*function)(void* user), void* user) {
   cl_int error = CL_SUCCESS;
   OwnedEvent done(api_, api_.CreateUserEvent(context_, &error));
@@ -131,11 +100,13 @@ void Queue::call_between(OwnedEvent after, void (*function)(void* user), void* u
   const cl_event wait = done.get();
   {
     std::lock_guard lock(mutex_);
-    if (!host_calls_) host_calls_ = std::make_unique<HostCalls>(api_);
+    if (!host_calls_) {
+      host_calls_ = std::make_unique<HostCalls<HostCall>>([this](const HostCall& call) { carry_out(call); });
+    }
   }
   // The barrier is enqueued first: if it is rejected, the function must not run.
   check_enqueue(api_.EnqueueBarrierWithWaitList(get(), 1, &wait, nullptr), "clEnqueueBarrierWithWaitList");
-  host_calls_->add(std::move(after), function, user, std::move(done));
+  host_calls_->push({std::move(after), function, user, std::move(done)});
 }
 
 void Queue::host_call(void (*function)(void* user), void* user) { call_between(marker(), function, user); }
@@ -149,7 +120,7 @@ void Queue::wait_for(cl_event event, cl_context context) {
 }
 
 void Queue::close() {
-  std::unique_ptr<HostCalls> ending;
+  std::unique_ptr<HostCalls<HostCall>> ending;
   {
     std::lock_guard lock(mutex_);
     ending = std::move(host_calls_);

@@ -3,46 +3,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <thread>
 
+#include "accelerators/xpu/host_calls.h"
 #include "accelerators/xpu/opencl/objects.h"
 
 namespace anyaccel::xpu::opencl {
-
-// Runs functions of the host between commands of one queue. A thread per queue that waits for events: a callback of
-// OpenCL's would run on a thread that queues share, where one function's waiting could stop another stream.
-class HostCalls {
- public:
-  explicit HostCalls(const Api& api) : api_(api) {}
-  // Runs the calls that were added, and ends the thread.
-  ~HostCalls();
-  HostCalls(const HostCalls&) = delete;
-  HostCalls& operator=(const HostCalls&) = delete;
-
-  // When `after` is complete (or failed): calls `function` unless it is null, and completes the user event `done`.
-  void add(OwnedEvent after, void (*function)(void* user), void* user, OwnedEvent done);
-
- private:
-  struct Call {
-    OwnedEvent after;
-    void (*function)(void* user);
-    void* user;
-    OwnedEvent done;
-  };
-  void run();
-
-  const Api& api_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Call> calls_;
-  bool ending_ = false;
-  std::thread thread_;  // started by the first call
-};
 
 class Queue {
  public:
@@ -84,6 +52,14 @@ class Queue {
  private:
   [[noreturn]] void fail_enqueue(cl_int error, const char* what);
   void fail_command(cl_int status);
+  // When `after` is complete (or failed), `function` is called unless it is null, and the user event `done` completed.
+  struct HostCall {
+    OwnedEvent after;
+    void (*function)(void* user);
+    void* user;
+    OwnedEvent done;
+  };
+  void carry_out(const HostCall& call) const;
   // A marker behind everything that was enqueued; empty if nothing ever was.
   OwnedEvent last_marker();
   void call_between(OwnedEvent after, void (*function)(void* user), void* user);
@@ -94,7 +70,7 @@ class Queue {
   std::mutex mutex_;  // of the next three
   std::optional<abi::Failure> error_;
   bool closed_ = false;
-  std::unique_ptr<HostCalls> host_calls_;
+  std::unique_ptr<HostCalls<HostCall>> host_calls_;
   std::mutex marker_mutex_;  // of last_marker_
   OwnedEvent last_marker_;
   std::atomic<bool> marker_is_last_{true};  // nothing was enqueued after last_marker_, or ever

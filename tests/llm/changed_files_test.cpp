@@ -18,7 +18,9 @@
 #include "anyaccel/error.h"
 #include "anyaccel/llm/safetensors.h"
 #include "anyaccel/llm/text_generation.h"
+#include "anyaccel/llm/tokenizer.h"
 #include "base/text/json.h"
+#include "llm/model/lora_adapter.h"
 #include "llm/model_fixtures.h"
 #include "llm/test_directory.h"
 
@@ -321,6 +323,33 @@ TEST_F(ChangedFiles, ALinkToNothingIsAnErrorThatNamesIt) {
     if (std::string(name) != "adapter_config.json")
       expect_contains(error, ": is a link to ../../blobs/0123, which does not exist");
   }
+}
+
+// transformers does not read such a folder either, by its path.
+TEST(HubFolder, TheSnapshotToGiveIsNamed) {
+  const TestDirectory directory;
+  const fs::path root = directory.path() / "models--org--name";
+  const fs::path snapshots = root / "snapshots";
+  const auto error_of = [](const fs::path& given) { return checkpoint_error([&] { load_model_config(given); }); };
+  fs::create_directories(snapshots);
+  expect_contains(error_of(root), "config.json: no such file");  // it may be anybody's folder
+  fs::create_directory(root / "blobs");
+  expect_contains(error_of(root), "there is none: download the model again");
+  fs::create_directory(snapshots / "0b");
+  expect_contains(error_of(root), "give " + (snapshots / "0b").string());
+  fs::create_directory(snapshots / "0a");
+  expect_contains(error_of(root), "give one of its 2 snapshots, such as " + (snapshots / "0a").string());
+  directory.write("models--org--name/refs/main", "0b\n");
+  expect_contains(error_of(root), "this is a folder of the Hugging Face hub's cache");
+  const std::string named = "give " + (snapshots / "0b").string() + ", which refs/main names";
+  expect_contains(error_of(root), named);
+  expect_contains(error_of(root / ""), named);
+  expect_contains(error_of(snapshots), named);
+  expect_contains(error_of(snapshots / "0b"), "0b/config.json: no such file");
+  expect_contains(checkpoint_error([&] { Tokenizer::load(root); }), named);
+  expect_contains(checkpoint_error([&] { LoraAdapter adapter(root); }), named);
+  directory.write("models--org--name/refs/main", "../../elsewhere");
+  expect_contains(error_of(root), "give one of its 2 snapshots");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "base/files/open_file.h"
 #include "base/text/json.h"
 #include "llm/checkpoint/gguf.h"
+#include "llm/checkpoint/hub_folder.h"
 #include "llm/config/config_fields.h"
 #include "llm/config/config_table.h"
 #include "llm/config/gguf_config.h"
@@ -288,7 +289,9 @@ ModelConfig load_model_config(const std::filesystem::path& dir) {
         "or "
         "move the adapter's files to a directory of their own to run the model without it");
   }
-  const JsonDocument document = JsonDocument::load(dir / "config.json", max_config_bytes);
+  const std::filesystem::path file = dir / "config.json";
+  if (!has_name(file)) refuse_hub_folder(dir);
+  const JsonDocument document = JsonDocument::load(file, max_config_bytes);
   return read_config(document.root());
 }
 

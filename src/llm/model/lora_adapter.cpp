@@ -6,13 +6,17 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/tensor.h"
+#include "base/files/open_file.h"
 #include "base/process/all_cores.h"
+#include "llm/checkpoint/hub_folder.h"
 
 namespace anyaccel::llm {
 
 LoraAdapter::LoraAdapter(const std::filesystem::path& directory) {
   constexpr size_t max_config_bytes = size_t{16} << 20;
-  const JsonDocument config = JsonDocument::load(directory / "adapter_config.json", max_config_bytes);
+  const std::filesystem::path file = directory / "adapter_config.json";
+  if (!has_name(file)) refuse_hub_folder(directory);
+  const JsonDocument config = JsonDocument::load(file, max_config_bytes);
   file_ = SafetensorsFile::open(directory / "adapter_model.safetensors", FileAccess::Read);
   factors_ = read_lora_factors(config, file_->tensors(), file_->path().string());
 }

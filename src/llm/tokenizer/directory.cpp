@@ -8,6 +8,7 @@
 #include "anyaccel/error.h"
 #include "base/files/open_file.h"
 #include "base/text/json.h"
+#include "llm/checkpoint/hub_folder.h"
 #include "llm/tokenizer/merges_file.h"
 #include "llm/tokenizer/parts.h"
 #include "llm/tokenizer/ranked_tokens.h"
@@ -459,6 +460,7 @@ std::unique_ptr<Tokenizer> load_tokenizer(const TokenizerFiles& files, const std
   if (files.tokenizer_json) return load_json(files);
   if (files.tiktoken || files.tekken) return load_ranked(files);
   if (!files.tokenizer_model) {
+    refuse_hub_folder(dir);
     throw CheckpointError(dir +
                           ": has no tokenizer; expected tokenizer.json, tokenizer.model, vocab.json with merges.txt, "
                           "tekken.json, or a file *.tiktoken");

@@ -230,7 +230,7 @@ TEST(BatchIndependence, AnAcceleratorThatCannotPromiseItRefuses) {
     } catch (const NotImplementedError& error) {
       EXPECT_TRUE(std::string(error.what())
                       .starts_with("deterministic: accelerator \"null\" does not promise results that do not depend on "
-                                   "the batch"))
+                                   "the batch (it lacks \"linear_by_row\", \"linear_multi_by_row\""))
           << error.what();
     }
   }

@@ -166,8 +166,8 @@ class Inference : public OpLibrary {
   // True when every op of the list above, except those for quantized weights and caches, runs on the accelerator
   // itself, as one op or a sequence of others, so that a step that uses them can be captured in a graph.
   bool all_native() const;
-  // True when the accelerator has the ops "linear_by_row" and so on, which ByRow needs.
-  bool has_by_row() const;
+  // The ops "linear_by_row" and so on, which ByRow needs, that the accelerator lacks; empty if it lacks none.
+  std::vector<std::string> missing_by_row() const;
 
  protected:
   struct Impl;
@@ -179,7 +179,7 @@ class Inference : public OpLibrary {
 
 // While an object of this class lives, products and attention on this thread sum each row of the result in an order
 // that depends neither on the number of rows nor on the row's place among them. This is slower. Use it with Inference
-// objects for which has_by_row() is true; with others the ops run on the CPU, like any that an accelerator lacks.
+// objects for which missing_by_row() is empty; with others the ops run on the CPU, like any that an accelerator lacks.
 class ByRow {
  public:
   ByRow() noexcept;

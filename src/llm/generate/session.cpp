@@ -127,12 +127,12 @@ void Session::Impl::refuse_unless_deterministic() const {
         "one rank, "
         "or leave the option out");
   }
-  if (!decoder.ops().has_by_row()) {
-    throw NotImplementedError(
-        "deterministic: accelerator \"" + accelerator.name() +
-        "\" does not promise results that do not depend on the batch (it has no ops "
-        "\"linear_by_row\" and \"attention_by_row\"); use another one (DS_ACCELERATOR=cpu), or leave "
-        "the option out");
+  if (const std::vector<std::string> missing = decoder.ops().missing_by_row(); !missing.empty()) {
+    std::string names;
+    for (const std::string& name : missing) names += (names.empty() ? "\"" : ", \"") + name + "\"";
+    throw NotImplementedError("deterministic: accelerator \"" + accelerator.name() +
+                              "\" does not promise results that do not depend on the batch (it lacks " + names +
+                              "); use another one (DS_ACCELERATOR=cpu), or leave the option out");
   }
 }
 

@@ -290,13 +290,15 @@ std::vector<OpPlacement> Inference::placements() const {
   return result;
 }
 
-bool Inference::has_by_row() const {
+std::vector<std::string> Inference::missing_by_row() const {
+  std::vector<std::string> missing;
   for (size_t i = 0; i < op_count; ++i) {
     const Op op = static_cast<Op>(i);
     const bool wanted = !is_avoidable(op) || impl_->slots[i].native >= 0;
-    if (wanted && form_by_row(op) && impl_->slots[i].by_row < 0) return false;
+    const auto form = form_by_row(op);
+    if (wanted && form && impl_->slots[i].by_row < 0) missing.emplace_back(op_name(*form));
   }
-  return true;
+  return missing;
 }
 
 ByRow::ByRow() noexcept { ++Inference::Impl::by_row_scopes; }

@@ -159,7 +159,7 @@ void Inference::Impl::run_unpacked(Op op, std::span<const Tensor* const> tensors
 
 void Inference::Impl::note_fallback(Op op) {
   Slot& slot = slots[static_cast<size_t>(op)];
-  const std::string name(op_schemas()[static_cast<size_t>(op)].name);
+  const std::string name(op_name(by_row() ? form_by_row(op).value_or(op) : op));
   const std::string what =
       number_of(op) < 0 ? " has no op \"" + name + "\"" : " does not support this call of \"" + name + "\"";
   if (fallback_forbidden) {

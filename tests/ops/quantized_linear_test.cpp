@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "accelerators/cpu/kernels/quantized_bytes.h"
+#include "accelerators/cpu/kernels/quantized_row.h"
 #include "accelerators/cpu/kernels/quantized_tiles.h"
 #include "accelerators/cpu/kernels/quantized_unit.h"
 #include "base/block_format.h"
@@ -133,10 +134,12 @@ void compare_products(const BlockFormat& format, bool on_unit, const std::vector
 TEST_P(Quantized, LinearAgreesWithItsReference) { compare_products(GetParam(), false); }
 
 // So many columns are shared by threads: a part for each, and pieces.
-TEST_P(Quantized, LinearOfOneRowAndManyColumnsAgreesWithItsReference) {
+TEST_P(Quantized, LinearOfFewRowsAndManyColumnsAgreesWithItsReference) {
   for (const int threads : anyaccel::testing::thread_counts()) {
     const anyaccel::testing::ThreadCount count(threads);
     compare_products(GetParam(), false, {1}, {515, 774, 1001}, 4);
+    if (anyaccel::testing::device_under_test() == nullptr)
+      compare_products(GetParam(), false, {2, 3, 4, 5, 6}, {331}, 2);
   }
 }
 
@@ -283,6 +286,41 @@ TEST(QuantizedLinear, OneRowTimesManyRowsIsThatOfAFew) {
     const TestTensor four = products(row, 4);
     for (int64_t i = 0; i < 4; ++i) ASSERT_EQ(whole.number(row + i), four.number(i)) << "row " << row + i;
   }
+}
+
+// The kernel of one row takes a few, with one order of sums; so do those of more.
+TEST_P(Quantized, RowsOfAProductHaveTheBitsOfFewerRows) {
+  if (anyaccel::testing::device_under_test() != nullptr) GTEST_SKIP() << "is about the kernels of the CPU";
+  if (is_isa_available(Isa::Amx)) GTEST_SKIP() << "the matrix unit multiplies several rows otherwise than one";
+  Random random(17);
+  const BlockFormat& format = GetParam();
+  constexpr int64_t n = 131, k = 1024, m = 19;
+  const TestTensor w = random_blocks(random, format, n, k), x = TestTensor(DType::F32, {m, k}).fill_normal(random);
+  const auto products = [&](int64_t begin, int64_t count) {
+    TestTensor part(DType::F32, {count, k});
+    for (int64_t i = 0; i < count * k; ++i) part.set(i, x.number(begin * k + i));
+    OpCase c;
+    c.op = "quantized_linear";
+    c.tensors = {TestTensor(DType::F32, {count, n}), part, w, TestTensor(), TestTensor()};
+    c.with(aa_quantized_params{0, static_cast<int32_t>(format.number), AA_QUANTIZED_ROUNDED});
+    run(c, true);
+    return c.tensors[0];
+  };
+  const auto compare_rows = [&](int64_t few, int64_t many) {
+    const TestTensor whole = products(0, many);
+    for (int64_t begin = 0; begin + few <= many; ++begin) {
+      const TestTensor part = products(begin, few);
+      for (int64_t i = 0; i < few * n; ++i) {
+        ASSERT_EQ(whole.number(begin * n + i), part.number(i)) << few << " of " << many << " rows, from row " << begin;
+      }
+    }
+  };
+  if (takes_few_rows(format.number, 2, k)) compare_rows(1, 2);
+  if (takes_few_rows(format.number, 6, k)) {
+    compare_rows(1, 4);
+    compare_rows(1, 6);
+  }
+  compare_rows(7, m);
 }
 
 // Whatever the number of rows, a row's sums have one order.

@@ -293,7 +293,7 @@ void quantized_linear(const aa_op_call& call) {
   const uint32_t format = product.format->number;
   if (takes_unit(product)) return multiply_on_unit(product);
   if (takes_bytes(product)) return multiply_bytes(product);
-  if (product.args.m == 1 && product.rounded && takes_one_row(format, product.args.k)) return multiply_one_row(product);
+  if (product.rounded && takes_few_rows(format, product.args.m, product.args.k)) return multiply_few_rows(product);
   // With Q8_0, whose x is rounded to 16 bits, bf16 products of decoded panels are half again as fast where there are any.
   const bool fast_bf16 = isa() >= Isa::Avx512 && cpu_features().fast_bf16;
   const bool panels = format == AA_BLOCK_Q8_0 && product.args.m > kMostDirectRows && fast_bf16;

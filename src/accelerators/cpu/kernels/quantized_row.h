@@ -1,4 +1,4 @@
-// Products of one row of x with quantized weights, 256 columns at a time, as integers: for processors with AVX2, or AVX-512 and
+// Products of few rows of x with quantized weights, 256 columns at a time, as integers: for processors with AVX2, or AVX-512 and
 // VNNI.
 #pragma once
 
@@ -16,10 +16,11 @@ struct BlockRow {
   const float* second = nullptr;  // [k / 256][16]: what corrects for offsets of the weights, as floats or as integers
 };
 
-// Returns true if the processor and the format have such products for rows of k columns. k must be a multiple of 256,
-// and the format one of Q4_0, Q8_0, Q4_K, Q5_K and Q6_K.
-bool takes_one_row(uint32_t format, int64_t k);
-// out = x * transpose(w) + bias + residual for one row of x, rounded as AA_QUANTIZED_ROUNDED allows. Uses the worker pool.
-void multiply_one_row(const QuantizedProduct& product);
+// Returns true if the processor and the format have such products for m rows of k columns and no others are faster. k must be a
+// multiple of 256, and the format one of Q4_0, Q8_0, Q4_K, Q5_K and Q6_K.
+bool takes_few_rows(uint32_t format, int64_t m, int64_t k);
+// out = x * transpose(w) + bias + residual, x rounded as AA_QUANTIZED_ROUNDED allows. The order of a row's sums does not depend on
+// the number of rows. Uses the worker pool.
+void multiply_few_rows(const QuantizedProduct& product);
 
 }  // namespace anyaccel::cpu

@@ -85,13 +85,15 @@ struct RowQ4OrQ5K {
     at[2] = -scale * static_cast<float>(sums[0] + sums[1]);
   }
 
-  // Unpacks the 8 scales and 8 minima (6 bits each) of kStreams blocks, one or four, to 16 bytes each in the order of
+  // Unpacks the 8 scales and 8 minima (6 bits each) of kStreams blocks to 16 bytes each in the order of
   // put_factors(). Returns d and dmin of each block.
   template <int kStreams>
   static HWY_INLINE __m256 unpack_scales(const uint8_t* const* b, uint8_t* to) {
     const auto head = [&](int s) HWY_ATTR { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(b[s])); };
     __m512i words = _mm512_zextsi128_si512(head(0));  // of each block: d and dmin, then the 12 packed bytes
-    if constexpr (kStreams == 4) {
+    if constexpr (kStreams == 2) {
+      words = _mm512_inserti64x2(words, head(1), 1);
+    } else if constexpr (kStreams == 4) {
       const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(head(0)), head(1), 1);
       const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(head(2)), head(3), 1);
       words = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);

@@ -46,6 +46,14 @@ inline double seconds_since(Clock::time_point start) {
 
 // Stores the median and spread of the values in the result.
 void summarize(Result& result, std::vector<double> values, bool smaller_is_better);
+// The same for runs in turns with measurements of their ceiling, of which there is one before each run, or one more, after the last.
+// The ratio is the median of the runs' ratios to the mean of the ceilings around them, because the memory of a shared machine
+// changes between two speeds within seconds, and the medians of each could be of different ones.
+void summarize_turns(Result& result, const std::vector<double>& values, const std::vector<double>& ceilings,
+                     bool smaller_is_better);
+// The numbers times the factor; of times, with the work for the factor, `over` gives rates, and the other way round.
+std::vector<double> scaled(std::vector<double> values, double factor);
+std::vector<double> over(double dividend, std::vector<double> values);
 
 // Returns the ceiling of a kind on the current device; 0 if the accelerator measures none.
 double measure_ceiling(aa_ceiling kind, const Options& options);
@@ -63,11 +71,9 @@ bool on_host();
 
 // Runs `body` with the ceiling measured before and after it; the larger of the two is used.
 double ceiling_around(aa_ceiling kind, const Options& options, const std::function<void()>& body);
-// Runs `run` as often as the options say, alternating with measurements of the ceiling, each for options.seconds;
-// returns the ceilings' median, to be compared with the runs' median. For long runs: the memory speed of a shared
-// machine varies by a quarter within seconds, and the best moment of the ceiling says nothing about a run at another
-// moment.
-double ceiling_in_turns(aa_ceiling kind, const Options& options, const std::function<void()>& run);
+// Runs `run` as often as the options say, alternating with measurements of the ceiling, each for options.seconds; returns the
+// ceilings, for summarize_turns().
+std::vector<double> ceilings_in_turns(aa_ceiling kind, const Options& options, const std::function<void()>& run);
 
 // Each benchmark appends its results.
 void run_copy(const Options& options, std::vector<Result>& results);

@@ -194,24 +194,29 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Runs stream and step in turn, so that both meet the same state of the machine, and measures the rate of each:
-// stores the step's runs in `rates`, and returns the median of the stream's best variant.
+// Runs stream and step in turn, so that both meet the same state of the machine, and measures the rate of each: stores the step's
+// runs in `rates`, and returns those of the stream, of which there is one more, in the variant with the best median.
 template <class Stream, class Step>
-double measure(int runs, double work, const Stream& stream, const Step& step, std::vector<double>& rates) {
+std::vector<double> measure(int runs, double work, const Stream& stream, const Step& step, std::vector<double>& rates) {
   std::vector<double> streams[std::size(kAhead)];
-  for (int run = 0; run <= runs; ++run) {
+  const auto read = [&] {
     for (size_t way = 0; way < std::size(kAhead); ++way) {
       const auto start = Clock::now();
       stream(kAhead[way]);
-      if (run) streams[way].push_back(work / seconds_since(start));
+      streams[way].push_back(work / seconds_since(start));
     }
+  };
+  stream(kAhead[0]);  // the first of each are not measured
+  step();
+  read();
+  for (int run = 0; run < runs; ++run) {
     const auto start = Clock::now();
     step();
-    if (run) rates.push_back(work / seconds_since(start));
+    rates.push_back(work / seconds_since(start));
+    read();
   }
-  double best = 0;
-  for (const auto& way : streams) best = std::max(best, median(way));
-  return best;
+  return *std::max_element(std::begin(streams), std::end(streams),
+                           [](const auto& a, const auto& b) { return median(a) < median(b); });
 }
 
 // An optimizer on the arrays' tensors: parameters, gradients, states.
@@ -272,13 +277,13 @@ void measure_large(const Options& options, const std::vector<Optimizer>& optimiz
                   .ceiling_name = "stream of the same bytes"};
     int64_t step = 0;
     std::vector<double> rates;
-    result.ceiling = measure(
+    const std::vector<double> streams = measure(
         options.runs, 1e-9 * static_cast<double>(bytes),
         [&](size_t ahead) {
           for (const StreamLoop loop : loops) arrays.stream(loop, ahead);
         },
         [&] { optimizer.step(arrays, ++step); }, rates);
-    summarize(result, rates, false);
+    summarize_turns(result, rates, streams, false);
     results.push_back(result);
   }
 }
@@ -306,7 +311,7 @@ void run_adam(const Options& options, std::vector<Result>& results) {
   int64_t step = 0;
   std::vector<double> rates;
   Result result{.name = "adam.small", .unit = "elem/s", .ceiling_name = "stream of as many in one array"};
-  result.ceiling = measure(
+  const std::vector<double> streams = measure(
       options.runs, static_cast<double>(kSteps * kTensors * kSize),
       [&](size_t ahead) {
         for (int i = 0; i < kSteps; ++i) arrays.stream(stream_loop(kAdamPass), ahead);
@@ -315,7 +320,7 @@ void run_adam(const Options& options, std::vector<Result>& results) {
         for (int i = 0; i < kSteps; ++i) adam->adam_update_multi(0, ++step, {.lr = 1e-6}, tensors);
       },
       rates);
-  summarize(result, rates, false);
+  summarize_turns(result, rates, streams, false);
   results.push_back(result);
 }
 

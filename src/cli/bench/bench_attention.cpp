@@ -89,13 +89,14 @@ void run_new_token(const Options& options, ops::Inference& inference, int64_t le
     run(caches);
     caches.times.clear();
   }
-  const double best_read = ceiling_in_turns(AA_CEILING_READ, options, [&] { std::ranges::for_each(all_caches, run); });
+  const std::vector<double> reads =
+      ceilings_in_turns(AA_CEILING_READ, options, [&] { std::ranges::for_each(all_caches, run); });
   for (const Caches& caches : all_caches) {
     Result result{.name = std::string("attention.token_") + caches.type + " " + std::to_string(length),
                   .unit = "us",
                   .ceiling_name = "best read of these keys and values, in turns"};
-    if (best_read > 0) result.ceiling = 1e6 * 2 * static_cast<double>(caches.layers[0][0].nbytes()) / best_read;
-    summarize(result, caches.times, true);
+    summarize_turns(result, caches.times, over(1e6 * 2 * static_cast<double>(caches.layers[0][0].nbytes()), reads),
+                    true);
     results.push_back(result);
   }
 }

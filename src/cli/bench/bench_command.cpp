@@ -34,6 +34,31 @@ void summarize(Result& result, std::vector<double> values, bool smaller_is_bette
   }
 }
 
+void summarize_turns(Result& result, const std::vector<double>& values, const std::vector<double>& ceilings,
+                     bool smaller_is_better) {
+  Result ceiling, ratio;
+  summarize(ceiling, ceilings, false);
+  if (ceiling.value <= 0) return summarize(result, values, smaller_is_better);
+  std::vector<double> ratios;
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double around = i + 1 < ceilings.size() ? (ceilings[i] + ceilings[i + 1]) / 2 : ceilings[i];
+    ratios.push_back(smaller_is_better ? around / values[i] : values[i] / around);
+  }
+  summarize(ratio, ratios, false);
+  summarize(result, values, smaller_is_better);
+  result.ceiling = ceiling.value;
+  result.ratio = ratio.value;
+}
+
+std::vector<double> scaled(std::vector<double> values, double factor) {
+  for (double& value : values) value *= factor;
+  return values;
+}
+std::vector<double> over(double dividend, std::vector<double> values) {
+  for (double& value : values) value = value > 0 ? dividend / value : 0;
+  return values;
+}
+
 double measure_ceiling(aa_ceiling kind, const Options& options) {
   auto* accelerator = dynamic_cast<DriverAccelerator*>(get_accelerator());
   if (!accelerator) return 0;
@@ -73,15 +98,13 @@ double ceiling_around(aa_ceiling kind, const Options& options, const std::functi
   return std::max(before, measure_ceiling(kind, options));
 }
 
-double ceiling_in_turns(aa_ceiling kind, const Options& options, const std::function<void()>& run) {
+std::vector<double> ceilings_in_turns(aa_ceiling kind, const Options& options, const std::function<void()>& run) {
   std::vector<double> ceilings{measure_ceiling(kind, options)};
   for (int i = 0; i < options.runs; ++i) {
     run();
     ceilings.push_back(measure_ceiling(kind, options));
   }
-  Result result;
-  summarize(result, ceilings, false);
-  return result.value;
+  return ceilings;
 }
 
 }  // namespace bench

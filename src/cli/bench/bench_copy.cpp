@@ -21,11 +21,11 @@ void run_copy(const Options& options, std::vector<Result>& results) {
     ops->random(weights, AA_RANDOM_UNIFORM, 1, 0, -1.0, 1.0);
     ops->random(x, AA_RANDOM_UNIFORM, 2, 0, -1.0, 1.0);
     std::vector<double> values;
-    read.ceiling = 1e-9 * ceiling_in_turns(AA_CEILING_READ, options, [&] {
-                     const double seconds = seconds_a_call([&] { ops->linear(out, x, weights); });
-                     values.push_back(1e-9 * static_cast<double>(weights.nbytes()) / seconds);
-                   });
-    summarize(read, values, false);
+    const std::vector<double> ceilings = ceilings_in_turns(AA_CEILING_READ, options, [&] {
+      const double seconds = seconds_a_call([&] { ops->linear(out, x, weights); });
+      values.push_back(1e-9 * static_cast<double>(weights.nbytes()) / seconds);
+    });
+    summarize_turns(read, values, scaled(ceilings, 1e-9), false);
   }
   results.push_back(read);
 
@@ -36,11 +36,11 @@ void run_copy(const Options& options, std::vector<Result>& results) {
     const Tensor target = Tensor::empty({bytes / 4}, DType::F32, device);
     ops->random(source, AA_RANDOM_UNIFORM, 3, 0, -1.0, 1.0);
     std::vector<double> values;
-    copy.ceiling = 1e-9 * ceiling_in_turns(AA_CEILING_COPY, options, [&] {
-                     const double seconds = seconds_a_call([&] { target.copy_from(source); });
-                     values.push_back(2e-9 * static_cast<double>(source.nbytes()) / seconds);
-                   });
-    summarize(copy, values, false);
+    const std::vector<double> ceilings = ceilings_in_turns(AA_CEILING_COPY, options, [&] {
+      const double seconds = seconds_a_call([&] { target.copy_from(source); });
+      values.push_back(2e-9 * static_cast<double>(source.nbytes()) / seconds);
+    });
+    summarize_turns(copy, values, scaled(ceilings, 1e-9), false);
   }
   results.push_back(copy);
   accelerator.empty_cache();

@@ -71,24 +71,22 @@ void run_decode(const Options& options, const std::shared_ptr<const llm::Model>&
   session.start(prompts, {}, 0, 0, {}, cached);
   for (int i = 0; i < 4; ++i) session.step();
   session.tokens();
-  bandwidth.ceiling = 1e-9 * ceiling_in_turns(AA_CEILING_READ, options, [&] {
-                        double bytes = 0;
-                        const auto start = Clock::now();
-                        for (int i = 0; i < steps; ++i) {
-                          session.step();
-                          session.tokens();
-                          bytes +=
-                              weight_bytes_per_token(*model) +
-                              cache_bytes_per_position(*model) * static_cast<double>(sequences * session.length(0));
-                        }
-                        const double seconds = seconds_since(start);
-                        bandwidths.push_back(1e-9 * bytes / seconds);
-                        rates.push_back(tokens / seconds);
-                        bytes_of_token = bytes / tokens;
-                      });
-  summarize(bandwidth, bandwidths, false);
-  rate.ceiling = 1e9 * bandwidth.ceiling / bytes_of_token;
-  summarize(rate, rates, false);
+  const std::vector<double> reads = ceilings_in_turns(AA_CEILING_READ, options, [&] {
+    double bytes = 0;
+    const auto start = Clock::now();
+    for (int i = 0; i < steps; ++i) {
+      session.step();
+      session.tokens();
+      bytes += weight_bytes_per_token(*model) +
+               cache_bytes_per_position(*model) * static_cast<double>(sequences * session.length(0));
+    }
+    const double seconds = seconds_since(start);
+    bandwidths.push_back(1e-9 * bytes / seconds);
+    rates.push_back(tokens / seconds);
+    bytes_of_token = bytes / tokens;
+  });
+  summarize_turns(bandwidth, bandwidths, scaled(reads, 1e-9), false);
+  summarize_turns(rate, rates, scaled(reads, 1 / bytes_of_token), false);
   results.push_back(bandwidth);
   results.push_back(rate);
 }
@@ -131,7 +129,8 @@ void run_batches(const Options& options, const std::shared_ptr<const llm::Model>
     int64_t sequences;
     double operations;  // of a step
     double bytes = 0;   // of all steps that are measured
-    std::vector<double> rates, reads;
+    std::vector<double> rates = {};
+    std::vector<double> reads = {};  // before each run, and after it
   };
   std::vector<Batch> batches;
   const std::vector<int32_t> ids = random_prompt(*model, prompt);
@@ -140,11 +139,7 @@ void run_batches(const Options& options, const std::shared_ptr<const llm::Model>
   for (const int64_t n : {1, 2, 3, 4, 6, 8, 12, 16, 24, 31}) {
     Batch batch{std::make_unique<llm::Session>(
                     model, llm::SessionOptions{.sequences = n, .context = prompt + steps * (options.runs + 2)}),
-                n,
-                operations * static_cast<double>(n),
-                0,
-                {},
-                {}};
+                n, operations * static_cast<double>(n)};
     batch.session->start(std::vector<std::vector<int32_t>>(static_cast<size_t>(n), ids), {}, 0);
     for (int64_t i = 0; i < steps; ++i) batch.session->step();
     batch.session->tokens();
@@ -154,8 +149,8 @@ void run_batches(const Options& options, const std::shared_ptr<const llm::Model>
   const bool by_unit = model->product_dtype() == DType::BF16 && matrix_unit_rate() > 0;
   for (int run = 0; run < options.runs; ++run) {
     products.push_back(by_unit ? matrix_unit_rate() : measure_ceiling(AA_CEILING_FMA_F32, options));
+    double before = measure_ceiling(AA_CEILING_READ, options);
     for (Batch& batch : batches) {
-      batch.reads.push_back(measure_ceiling(AA_CEILING_READ, options));
       const auto start = Clock::now();
       for (int64_t i = 0; i < steps; ++i) {
         batch.session->step();
@@ -165,24 +160,27 @@ void run_batches(const Options& options, const std::shared_ptr<const llm::Model>
             cache_bytes_per_position(*model) * static_cast<double>(batch.sequences * batch.session->length(0));
       }
       batch.rates.push_back(static_cast<double>(steps * batch.sequences) / seconds_since(start));
+      const double after = measure_ceiling(AA_CEILING_READ, options);
+      batch.reads.push_back((before + after) / 2);
+      before = after;
     }
   }
-  Result product;
-  summarize(product, products, false);
   for (const Batch& batch : batches) {
-    Result read;
-    summarize(read, batch.reads, false);
     const double bytes = batch.bytes / static_cast<double>(options.runs * steps);
-    const double reading = read.value > 0 ? bytes / read.value : 0;
-    const double multiplying = product.value > 0 ? batch.operations / product.value : 0;
+    // The slower of both limits, by their medians: one of them for all runs.
+    Result read, product;
+    summarize(read, over(bytes, batch.reads), true);
+    summarize(product, over(batch.operations, products), true);
+    const bool reads = read.value > product.value;
     Result result{.name = "batches.tokens " + std::to_string(batch.sequences),
                   .unit = "tok/s",
-                  .ceiling_name = reading > multiplying ? "best read / bytes of weights and caches"
-                                  : by_unit             ? "bf16 matrix unit / operations of the tokens"
-                                                        : "fp32 fused multiply-add / operations of the tokens"};
-    const double seconds = std::max(reading, multiplying);
-    if (seconds > 0) result.ceiling = static_cast<double>(batch.sequences) / seconds;
-    summarize(result, batch.rates, false);
+                  .ceiling_name = reads     ? "best read / bytes of weights and caches"
+                                  : by_unit ? "bf16 matrix unit / operations of the tokens"
+                                            : "fp32 fused multiply-add / operations of the tokens"};
+    const auto sequences = static_cast<double>(batch.sequences);
+    summarize_turns(result, batch.rates,
+                    reads ? scaled(batch.reads, sequences / bytes) : scaled(products, sequences / batch.operations),
+                    false);
     results.push_back(result);
   }
 }
@@ -268,7 +266,7 @@ void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>
                .ceiling_name = by_products ? "a large bf16 product" : "fp32 fused multiply-add"};
   Result rate{.name = name + ".tokens", .unit = "tok/s", .ceiling_name = "the same, for these operations"};
   std::vector<double> values;
-  std::vector<double> rates;
+  std::vector<double> rates, ceilings;
   const double operations = prefill_operations(*model, static_cast<double>(length));
   const auto prefill = [&] {
     const auto start = Clock::now();
@@ -283,13 +281,12 @@ void run_prefill(const Options& options, const std::shared_ptr<const llm::Model>
   };
   if (by_products) {
     for (int i = 0; i < options.runs; ++i) run();
-    flops.ceiling = 1e-9 * measure_ceiling(AA_CEILING_PRODUCT_BF16, options);
+    ceilings.assign(values.size(), measure_ceiling(AA_CEILING_PRODUCT_BF16, options));
   } else {
-    flops.ceiling = 1e-9 * ceiling_in_turns(AA_CEILING_FMA_F32, options, run);
+    ceilings = ceilings_in_turns(AA_CEILING_FMA_F32, options, run);
   }
-  summarize(flops, values, false);
-  rate.ceiling = 1e9 * flops.ceiling / operations * static_cast<double>(length);
-  summarize(rate, rates, false);
+  summarize_turns(flops, values, scaled(ceilings, 1e-9), false);
+  summarize_turns(rate, rates, scaled(ceilings, static_cast<double>(length) / operations), false);
   results.push_back(flops);
   results.push_back(rate);
   // The pieces of a longer prompt have the same products, and each run of it takes long.

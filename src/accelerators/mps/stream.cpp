@@ -111,19 +111,7 @@ double Event::elapsed(abi::Event& end) {
 
 // ---- streams ---------------------------------------------------------------------------------------------------------
 
-Stream::~Stream() {
-  if (const auto& open = capture(); open && open->origin == this) {
-    const std::lock_guard lock(open->mutex);
-    open->open = false;
-  }
-}
-
 void Stream::close() { queue_->finish(); }
-
-const std::shared_ptr<Capture>& Stream::capture() {
-  if (capture_ && !capture_->is_open()) capture_.reset();  // it ended on the stream where it began
-  return capture_;
-}
 
 void Stream::enqueue(const Node& node) {
   std::visit([&](const auto& item) { encode(*queue_, item); }, node);
@@ -210,38 +198,21 @@ void Stream::launch(abi::Kernel& kernel, const aa_launch& launch) {
   queue_->compute([&](Id encoder) { own.encode(encoder, arguments, size3(launch.grid), size3(launch.block)); });
 }
 
-void Stream::refuse_while_capturing(const char* what) {
-  if (!capture()) return;
-  throw abi::Failure(AA_FAILED_PRECONDITION,
-                     std::string(what) + " of a stream that is capturing; end the capture first");
-}
-
 bool Stream::query() {
-  refuse_while_capturing("stream_query");
+  captures_.refuse("stream_query");
   return queue_->idle();
 }
 
 void Stream::synchronize() {
-  refuse_while_capturing("stream_synchronize");
+  captures_.refuse("stream_synchronize");
   queue_->finish();
 }
 
 void Stream::wait_event(abi::Event& event) {
   const Event::Latest now = static_cast<Event&>(event).latest();
-  const std::shared_ptr<Capture>& own = capture();
-  if (now.capture && now.capture->is_open()) {
-    if (own && own != now.capture) {
-      throw abi::Failure(AA_FAILED_PRECONDITION, "the stream and the event belong to two captures");
-    }
-    capture_ = now.capture;  // the stream joins the capture; the order of the calls is the order of the replay
-    return;
-  }
-  if (!own) return queue_->wait_for(now.point);
-  if (now.point.submission && !now.point.submission->ended()) {
-    throw abi::Failure(AA_FAILED_PRECONDITION,
-                       "a capturing stream cannot wait for an event that was recorded outside the capture and is not "
-                       "complete; synchronize it before the capture");
-  }
+  if (captures_.join(now.capture)) return;
+  if (!capture()) return queue_->wait_for(now.point);
+  if (now.point.submission && !now.point.submission->ended()) captures_.refuse_outside();
 }
 
 // ---- holding work back -----------------------------------------------------------------------------------------------
@@ -266,23 +237,10 @@ void Stream::step_end() {
 
 // ---- graphs ----------------------------------------------------------------------------------------------------------
 
-void Stream::capture_begin() {
-  if (capture()) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is capturing already");
-  capture_ = std::make_shared<Capture>();
-  capture_->origin = this;
-}
+void Stream::capture_begin() { captures_.begin(); }
 
 std::unique_ptr<abi::Graph> Stream::capture_end() {
-  const std::shared_ptr<Capture> ending = capture();
-  if (!ending) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is not capturing");
-  if (ending->origin != this) {
-    throw abi::Failure(AA_FAILED_PRECONDITION,
-                       "the stream joined a capture that began on another stream; it ends on that one");
-  }
-  capture_.reset();
-  const std::lock_guard lock(ending->mutex);
-  ending->open = false;
-  return std::make_unique<Graph>(std::move(ending->nodes));
+  return std::make_unique<streams::NodeGraph<Node, Stream>>(captures_.end());
 }
 
 }  // namespace anyaccel::mps

@@ -16,6 +16,7 @@
 
 #include "accelerators/mps/kernels.h"
 #include "accelerators/mps/queue.h"
+#include "accelerators/streams/captures.h"
 
 namespace anyaccel::mps {
 
@@ -53,24 +54,7 @@ struct KernelNode {
 };
 using Node = std::variant<BlitCopyNode, BlitFillNode, HostCopyNode, HostFillNode, HostCallNode, KernelNode>;
 
-class Stream;
-
-// The items that the streams of one capture record.
-struct Capture {
-  const Stream* origin;  // where it began and must end
-  std::mutex mutex;
-  bool open = true;
-  std::vector<Node> nodes;
-
-  bool is_open() {
-    const std::lock_guard lock(mutex);
-    return open;
-  }
-  void add(Node node) {
-    const std::lock_guard lock(mutex);
-    nodes.push_back(std::move(node));
-  }
-};
+using Capture = streams::Capture<Node>;
 
 class Event final : public abi::Event {
  public:
@@ -100,7 +84,6 @@ class Stream final : public abi::Stream {
   // `absent` is the buffer that kernels get for null pointers.
   Stream(std::shared_ptr<Queue> queue, Id device, Id absent)
       : queue_(std::move(queue)), device_(device), absent_(absent) {}
-  ~Stream() override;
 
   void close() override;
   void copy(const aa_copy& what) override;
@@ -116,11 +99,11 @@ class Stream final : public abi::Stream {
   void step_end() override;
   void capture_begin() override;
   std::unique_ptr<abi::Graph> capture_end() override;
-  bool capturing() override { return capture() != nullptr; }
+  bool capturing() override { return captures_.current() != nullptr; }
 
   const std::shared_ptr<Queue>& queue() const noexcept { return queue_; }
   // Returns the capture that records this stream; null if the stream is not capturing.
-  const std::shared_ptr<Capture>& capture();
+  const std::shared_ptr<Capture>& capture() { return captures_.current(); }
   // Encodes the nodes, or records them while the stream is capturing.
   void replay(const std::vector<Node>& nodes);
 
@@ -128,24 +111,13 @@ class Stream final : public abi::Stream {
   void submit(Node node);
   void enqueue(const Node& node);
   void copy_pageable(const aa_copy& what, void* destination, const void* source);
-  void refuse_while_capturing(const char* what);
 
   const std::shared_ptr<Queue> queue_;
   const Id device_;
   const Id absent_;
-  std::shared_ptr<Capture> capture_;
+  streams::CaptureOf<Node> captures_{this};
   std::mutex step_mutex_;
   bool in_step_ = false;
-};
-
-class Graph final : public abi::Graph {
- public:
-  explicit Graph(std::vector<Node> nodes) : nodes_(std::move(nodes)) {}
-  void launch(abi::Stream& stream) override { static_cast<Stream&>(stream).replay(nodes_); }
-  int64_t node_count() const override { return static_cast<int64_t>(nodes_.size()); }
-
- private:
-  std::vector<Node> nodes_;
 };
 
 }  // namespace anyaccel::mps

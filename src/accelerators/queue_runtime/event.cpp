@@ -20,17 +20,7 @@ void keep(const Answer& answer, DeviceState& device, StreamFault& fault) {
 
 }  // namespace
 
-// ---- faults ----------------------------------------------------------------------------------------------------------
-
-void StreamFault::set(const abi::Failure& failure) {
-  const std::lock_guard lock(mutex_);
-  if (!failure_) failure_ = failure;
-}
-
-void StreamFault::raise_if_set() const {
-  const std::lock_guard lock(mutex_);
-  if (failure_) throw abi::Failure(*failure_);
-}
+// ---- streams ---------------------------------------------------------------------------------------------------------
 
 StreamCore::~StreamCore() {
   if (device_->is_forked_child()) return;
@@ -106,6 +96,7 @@ void Record::wait() {
 }
 
 double Record::milliseconds_until(Record& end) {
+  if (&end == this) return 0;
   float milliseconds = 0;
   device_->run([&] { return device_->vendor().event_elapsed(milliseconds, event_, end.event_); });
   return milliseconds;
@@ -113,36 +104,6 @@ double Record::milliseconds_until(Record& end) {
 
 // ---- events ----------------------------------------------------------------------------------------------------------
 
-std::shared_ptr<Record> EventCore::latest() const {
-  const std::lock_guard lock(mutex_);
-  return latest_;
-}
-
-void EventCore::set(std::shared_ptr<Record> record) {
-  const std::lock_guard lock(mutex_);
-  latest_.swap(record);  // the earlier one is released after the lock
-}
-
-void Event::record(abi::Stream& stream) { static_cast<Stream&>(stream).record(core_); }
-
-bool Event::query() {
-  const std::shared_ptr<Record> record = core_->latest();
-  return !record || record->complete();
-}
-
-void Event::synchronize() {
-  if (const std::shared_ptr<Record> record = core_->latest()) record->wait();
-}
-
-double Event::elapsed(abi::Event& end) {
-  const std::shared_ptr<Record> from = core_->latest();
-  const std::shared_ptr<Record> to = static_cast<Event&>(end).core_->latest();
-  for (const auto* record : {&from, &to}) {
-    if (!*record) throw abi::Failure(AA_FAILED_PRECONDITION, "an event was never recorded");
-    if (!(*record)->timed()) throw abi::Failure(AA_FAILED_PRECONDITION, "an event was made without timing");
-    if (!(*record)->complete()) throw abi::Failure(AA_FAILED_PRECONDITION, "an event is not complete yet");
-  }
-  return from == to ? 0 : from->milliseconds_until(*to);
-}
+void Event::record(abi::Stream& stream) { static_cast<Stream&>(stream).record(core()); }
 
 }  // namespace anyaccel::queue_runtime

@@ -5,23 +5,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <optional>
 
 #include "accelerators/queue_runtime/device_state.h"
+#include "accelerators/streams/events.h"
 
 namespace anyaccel::queue_runtime {
 
-// The asynchronous error of a stream; shared with the events recorded on it. Thread-safe.
-class StreamFault {
- public:
-  // Keeps the first.
-  void set(const abi::Failure& failure);
-  void raise_if_set() const;
-
- private:
-  mutable std::mutex mutex_;
-  std::optional<abi::Failure> failure_;
-};
+using streams::StreamFault;
 
 // The vendor's stream, as long as it lives, and its error.
 class StreamCore {
@@ -88,32 +78,12 @@ class Record {
   std::atomic<bool> done_{false};  // complete, and without an error
 };
 
-// State that an event shares with the graphs that record it. Thread-safe.
-class EventCore {
+using EventCore = streams::EventCore<Record>;
+
+class Event final : public streams::RecordedEvent<Record> {
  public:
-  explicit EventCore(bool timed) : timed_(timed) {}
-  bool timed() const noexcept { return timed_; }
-  std::shared_ptr<Record> latest() const;  // null: never recorded
-  void set(std::shared_ptr<Record> record);
-
- private:
-  const bool timed_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<Record> latest_;
-};
-
-class Event final : public abi::Event {
- public:
-  explicit Event(bool timed) : core_(std::make_shared<EventCore>(timed)) {}
-  const std::shared_ptr<EventCore>& core() const noexcept { return core_; }
-
+  using RecordedEvent::RecordedEvent;
   void record(abi::Stream& stream) override;
-  bool query() override;
-  void synchronize() override;
-  double elapsed(abi::Event& end) override;
-
- private:
-  std::shared_ptr<EventCore> core_;
 };
 
 }  // namespace anyaccel::queue_runtime

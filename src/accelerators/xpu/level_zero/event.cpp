@@ -13,16 +13,6 @@ constexpr uint64_t patience_ns = 1'000'000'000;
 
 }  // namespace
 
-void StreamFault::set(const abi::Failure& failure) {
-  std::lock_guard lock(mutex_);
-  if (!failure_) failure_ = failure;
-}
-
-void StreamFault::raise_if_set() const {
-  std::lock_guard lock(mutex_);
-  if (failure_) throw abi::Failure(*failure_);
-}
-
 Record::Record(std::shared_ptr<DeviceState> device, std::shared_ptr<StreamFault> fault, bool timed)
     : device_(std::move(device)),
       fault_(std::move(fault)),
@@ -97,36 +87,6 @@ double ticks_between(uint64_t start, uint64_t end, uint32_t valid_bits, double e
   return difference + period * std::round((expected - difference) / period);
 }
 
-std::shared_ptr<Record> EventCore::latest() const {
-  std::lock_guard lock(mutex_);
-  return latest_;
-}
-
-void EventCore::set(std::shared_ptr<Record> record) {
-  std::lock_guard lock(mutex_);
-  latest_.swap(record);  // the earlier one is released after the lock
-}
-
-void Event::record(abi::Stream& stream) { static_cast<Stream&>(stream).record(core_); }
-
-bool Event::query() {
-  const std::shared_ptr<Record> record = core_->latest();
-  return !record || record->complete();
-}
-
-void Event::synchronize() {
-  if (const std::shared_ptr<Record> record = core_->latest()) record->wait();
-}
-
-double Event::elapsed(abi::Event& end) {
-  const std::shared_ptr<Record> from = core_->latest();
-  const std::shared_ptr<Record> to = static_cast<Event&>(end).core_->latest();
-  for (const auto* record : {&from, &to}) {
-    if (!*record) throw abi::Failure(AA_FAILED_PRECONDITION, "an event was never recorded");
-    if (!(*record)->timed()) throw abi::Failure(AA_FAILED_PRECONDITION, "an event was made without timing");
-    if (!(*record)->complete()) throw abi::Failure(AA_FAILED_PRECONDITION, "an event is not complete yet");
-  }
-  return from->milliseconds_until(*to);
-}
+void Event::record(abi::Stream& stream) { static_cast<Stream&>(stream).record(core()); }
 
 }  // namespace anyaccel::xpu::level_zero

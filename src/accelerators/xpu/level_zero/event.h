@@ -1,25 +1,15 @@
 // Events: a point in a stream that the host and other streams can wait for, and whose time can be measured.
 #pragma once
 
+#include <atomic>
 #include <memory>
-#include <mutex>
-#include <optional>
 
+#include "accelerators/streams/events.h"
 #include "accelerators/xpu/level_zero/device_state.h"
 
 namespace anyaccel::xpu::level_zero {
 
-// The asynchronous error of a stream; shared with the events recorded on it. Thread-safe.
-class StreamFault {
- public:
-  // Keeps the first.
-  void set(const abi::Failure& failure);
-  void raise_if_set() const;
-
- private:
-  mutable std::mutex mutex_;
-  std::optional<abi::Failure> failure_;
-};
+using streams::StreamFault;
 
 // One use of an event of the pool: signaled at one point of one stream. It is returned to the pool when its last owner
 // is destroyed; streams own the events that they signal or wait for until they have passed them. Thread-safe.
@@ -65,32 +55,12 @@ double ticks_between(uint64_t start, uint64_t end, uint32_t valid_bits, double e
 
 class Stream;
 
-// State that an event shares with the graphs that record it. Thread-safe.
-class EventCore {
+using EventCore = streams::EventCore<Record>;
+
+class Event final : public streams::RecordedEvent<Record> {
  public:
-  explicit EventCore(bool timed) : timed_(timed) {}
-  bool timed() const noexcept { return timed_; }
-  std::shared_ptr<Record> latest() const;  // null: never recorded
-  void set(std::shared_ptr<Record> record);
-
- private:
-  const bool timed_;
-  mutable std::mutex mutex_;
-  std::shared_ptr<Record> latest_;
-};
-
-class Event final : public abi::Event {
- public:
-  explicit Event(bool timed) : core_(std::make_shared<EventCore>(timed)) {}
-  const std::shared_ptr<EventCore>& core() const noexcept { return core_; }
-
+  using RecordedEvent::RecordedEvent;
   void record(abi::Stream& stream) override;
-  bool query() override;
-  void synchronize() override;
-  double elapsed(abi::Event& end) override;
-
- private:
-  std::shared_ptr<EventCore> core_;
 };
 
 }  // namespace anyaccel::xpu::level_zero

@@ -246,8 +246,8 @@ void Stream::host_call(void (*function)(void* user), void* user) {
     return;
   }
   if (!host_calls_) {
-    host_calls_ =
-        std::make_unique<HostCalls<HostCall>>([device = device_](const HostCall& call) { carry_out(*device, call); });
+    host_calls_ = std::make_unique<streams::HostCalls<HostCall>>(
+        [device = device_](const HostCall& call) { carry_out(*device, call); });
   }
   HostCall call{mark_locked(false), std::make_shared<Record>(device_, fault_, false), function, user};
   wait_locked(call.returned);

@@ -5,7 +5,7 @@
 #include <memory>
 #include <mutex>
 
-#include "accelerators/xpu/host_calls.h"
+#include "accelerators/streams/host_calls.h"
 #include "accelerators/xpu/level_zero/command_list.h"
 #include "accelerators/xpu/level_zero/event.h"
 #include "accelerators/xpu/level_zero/graph.h"
@@ -77,7 +77,7 @@ class Stream final : public abi::Stream {
   std::shared_ptr<Record> end_;  // the latest of this stream
   bool worked_since_end_ = false;
   std::unique_ptr<Graph> capture_;
-  std::unique_ptr<HostCalls<HostCall>> host_calls_;  // created at first use
+  std::unique_ptr<streams::HostCalls<HostCall>> host_calls_;  // created at first use
 };
 
 class StreamList {

@@ -101,7 +101,7 @@ void Queue::call_between(OwnedEvent after, void (*function)(void* user), void* u
   {
     std::lock_guard lock(mutex_);
     if (!host_calls_) {
-      host_calls_ = std::make_unique<HostCalls<HostCall>>([this](const HostCall& call) { carry_out(call); });
+      host_calls_ = std::make_unique<streams::HostCalls<HostCall>>([this](const HostCall& call) { carry_out(call); });
     }
   }
   // The barrier is enqueued first: if it is rejected, the function must not run.
@@ -120,7 +120,7 @@ void Queue::wait_for(cl_event event, cl_context context) {
 }
 
 void Queue::close() {
-  std::unique_ptr<HostCalls<HostCall>> ending;
+  std::unique_ptr<streams::HostCalls<HostCall>> ending;
   {
     std::lock_guard lock(mutex_);
     ending = std::move(host_calls_);

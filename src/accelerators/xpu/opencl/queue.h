@@ -7,7 +7,7 @@
 #include <mutex>
 #include <optional>
 
-#include "accelerators/xpu/host_calls.h"
+#include "accelerators/streams/host_calls.h"
 #include "accelerators/xpu/opencl/objects.h"
 
 namespace anyaccel::xpu::opencl {
@@ -70,7 +70,7 @@ class Queue {
   std::mutex mutex_;  // of the next three
   std::optional<abi::Failure> error_;
   bool closed_ = false;
-  std::unique_ptr<HostCalls<HostCall>> host_calls_;
+  std::unique_ptr<streams::HostCalls<HostCall>> host_calls_;
   std::mutex marker_mutex_;  // of last_marker_
   OwnedEvent last_marker_;
   std::atomic<bool> marker_is_last_{true};  // nothing was enqueued after last_marker_, or ever

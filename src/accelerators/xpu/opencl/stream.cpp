@@ -112,20 +112,9 @@ double Event::elapsed(abi::Event& end) {
 
 // ---- streams ---------------------------------------------------------------------------------------------------------
 
-Stream::~Stream() {
-  if (const auto& open = capture(); open && open->origin == this) {
-    std::lock_guard lock(open->mutex);
-    open->open = false;
-  }
-  queue_->close();
-}
+Stream::~Stream() { queue_->close(); }
 
 void Stream::close() { queue_->finish(); }
-
-const std::shared_ptr<Capture>& Stream::capture() {
-  if (capture_ && !capture_->is_open()) capture_.reset();  // it ended on the stream where it began
-  return capture_;
-}
 
 void Stream::submit(const Node& node) {
   if (const auto& open = capture()) {
@@ -176,60 +165,30 @@ void Stream::launch(abi::Kernel& kernel, const aa_launch& launch) {
   queue_->touch();
 }
 
-void Stream::refuse_while_capturing(const char* what) {
-  if (!capture()) return;
-  throw abi::Failure(AA_FAILED_PRECONDITION,
-                     std::string(what) + " of a stream that is capturing; end the capture first");
-}
-
 bool Stream::query() {
-  refuse_while_capturing("stream_query");
+  captures_.refuse("stream_query");
   return queue_->idle();
 }
 
 void Stream::synchronize() {
-  refuse_while_capturing("stream_synchronize");
+  captures_.refuse("stream_synchronize");
   queue_->finish();
 }
 
 void Stream::wait_event(abi::Event& event) {
   const Event::Point point = static_cast<Event&>(event).point();
-  const std::shared_ptr<Capture>& own = capture();
-  if (point.capture && point.capture->is_open()) {
-    if (own && own != point.capture) {
-      throw abi::Failure(AA_FAILED_PRECONDITION, "the stream and the event belong to two captures");
-    }
-    capture_ = point.capture;  // the stream joins the capture; the order of the calls is the order of the replay
-    return;
-  }
+  if (captures_.join(point.capture)) return;
   if (!point.event || point.queue->is_complete(point.event.get())) return;
-  if (own) {
-    throw abi::Failure(AA_FAILED_PRECONDITION,
-                       "a capturing stream cannot wait for an event that was recorded outside the capture and is not "
-                       "complete; synchronize it before the capture");
-  }
+  captures_.refuse_outside();
   if (point.queue == queue_) return;
   queue_->wait_for(point.event.get(), point.queue->context());
   queue_->touch();
 }
 
-void Stream::capture_begin() {
-  if (capture()) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is capturing already");
-  capture_ = std::make_shared<Capture>();
-  capture_->origin = this;
-}
+void Stream::capture_begin() { captures_.begin(); }
 
 std::unique_ptr<abi::Graph> Stream::capture_end() {
-  const std::shared_ptr<Capture> ending = capture();
-  if (!ending) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is not capturing");
-  if (ending->origin != this) {
-    throw abi::Failure(AA_FAILED_PRECONDITION,
-                       "the stream joined a capture that began on another stream; it ends on that one");
-  }
-  capture_.reset();
-  std::lock_guard lock(ending->mutex);
-  ending->open = false;
-  return std::make_unique<Graph>(std::move(ending->nodes));
+  return std::make_unique<streams::NodeGraph<Node, Stream>>(captures_.end());
 }
 
 }  // namespace anyaccel::xpu::opencl

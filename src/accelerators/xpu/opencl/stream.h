@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "accelerators/streams/captures.h"
 #include "accelerators/xpu/opencl/kernels.h"
 #include "accelerators/xpu/opencl/queue.h"
 
@@ -43,24 +44,7 @@ struct HostCallNode {
 
 using Node = std::variant<CopyNode, FillNode, KernelNode, HostCallNode>;
 
-class Stream;
-
-// The commands recorded by the streams of one capture.
-struct Capture {
-  const Stream* origin;  // where it began and must end
-  std::mutex mutex;
-  bool open = true;
-  std::vector<Node> nodes;
-
-  bool is_open() {
-    std::lock_guard lock(mutex);
-    return open;
-  }
-  void add(Node node) {
-    std::lock_guard lock(mutex);
-    nodes.push_back(std::move(node));
-  }
-};
+using Capture = streams::Capture<Node>;
 
 class Event final : public abi::Event {
  public:
@@ -104,30 +88,19 @@ class Stream final : public abi::Stream {
   void launch(abi::Kernel& kernel, const aa_launch& launch) override;
   void capture_begin() override;
   std::unique_ptr<abi::Graph> capture_end() override;
-  bool capturing() override { return capture() != nullptr; }
+  bool capturing() override { return captures_.current() != nullptr; }
 
   const std::shared_ptr<Queue>& queue() const noexcept { return queue_; }
   // The capture that records this stream; null when it runs.
-  const std::shared_ptr<Capture>& capture();
+  const std::shared_ptr<Capture>& capture() { return captures_.current(); }
   // Enqueues the item, or records it while capturing.
   void replay(const std::vector<Node>& nodes);
 
  private:
   void submit(const Node& node);
-  void refuse_while_capturing(const char* what);
 
   std::shared_ptr<Queue> queue_;
-  std::shared_ptr<Capture> capture_;
-};
-
-class Graph final : public abi::Graph {
- public:
-  explicit Graph(std::vector<Node> nodes) : nodes_(std::move(nodes)) {}
-  void launch(abi::Stream& stream) override { static_cast<Stream&>(stream).replay(nodes_); }
-  int64_t node_count() const override { return static_cast<int64_t>(nodes_.size()); }
-
- private:
-  std::vector<Node> nodes_;
+  streams::CaptureOf<Node> captures_{this};
 };
 
 }  // namespace anyaccel::xpu::opencl

@@ -13,7 +13,7 @@
 #include "anyaccel/error.h"
 #include "base/process/start_thread.h"
 
-namespace anyaccel::xpu {
+namespace anyaccel::streams {
 
 template <class Call>
 class HostCalls {
@@ -68,4 +68,4 @@ class HostCalls {
   std::thread thread_;
 };
 
-}  // namespace anyaccel::xpu
+}  // namespace anyaccel::streams

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <span>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "anyaccel/abi/base.h"
@@ -20,6 +21,7 @@
 #include "anyaccel/llm/safetensors.h"
 #include "anyaccel/log.h"
 #include "base/files/unfinished_files.h"
+#include "base/process/start_thread.h"
 #include "base/text/nearest_name.h"
 #include "generated/commit.h"
 #include "runtime/layers/trace.h"
@@ -42,29 +44,20 @@ void hold_closed_standard_files() {
   }
 }
 
-// Raises the limit on the main thread's stack (ulimit -s), which is also the size of other threads' stacks, as far as it may be,
-// and gives those that this process and vendors' libraries start enough in any case. Returns false, with a message, where the main
-// thread's is too small.
-bool have_stack() {
-  constexpr rlim_t least = 64 << 10;
-  constexpr rlim_t good = 1 << 20;
+// Where the limit on stacks (ulimit -s) is small, raises it as far as it may be, and gives the threads that this process and
+// vendors' libraries start enough in any case. Returns false where the main thread's must stay small.
+bool enlarge_stacks() {
+  constexpr rlim_t enough = 1 << 20;  // templates and grammars as deep as their limits allow need less than half of it
   rlimit limit{};
-  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= good) return true;
-  const rlim_t found = limit.rlim_cur;
-  limit.rlim_cur = std::min(good, limit.rlim_max);
+  if (getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= enough) return true;
+  limit.rlim_cur = std::min(enough, limit.rlim_max);
   setrlimit(RLIMIT_STACK, &limit);
   pthread_attr_t attributes;
   if (pthread_getattr_default_np(&attributes) == 0) {
-    if (pthread_attr_setstacksize(&attributes, good) == 0) pthread_setattr_default_np(&attributes);
+    if (pthread_attr_setstacksize(&attributes, enough) == 0) pthread_setattr_default_np(&attributes);
     pthread_attr_destroy(&attributes);
   }
-  if (limit.rlim_cur >= least) return true;
-  std::fprintf(
-      stderr,
-      "anyaccel: error: the limit on the stack of this process is %zu KiB; at least %zu KiB are needed: raise the "
-      "limit (ulimit -s, LimitSTACK=)\n",
-      static_cast<size_t>(found >> 10), static_cast<size_t>(least >> 10));
-  return false;
+  return limit.rlim_cur >= enough;
 }
 
 // Returns the exit code.
@@ -82,6 +75,31 @@ void close_devices() {
   } catch (const Error& error) {
     log_debug(error.what());
   }
+}
+
+int run(const Command& command, int argc, char** argv) {
+  llm::end_process_when_mapped_file_is_cut();
+  remove_unfinished_files_on_signals();
+  const int result = command.run(argc, argv);
+  close_devices();
+  const bool traced = finish_trace() && layers::all_calls_traced();
+  return result == 0 && !traced ? 1 : result;
+}
+
+int run_on_a_thread(const Command& command, int argc, char** argv) {
+  int result = 1;
+  try {
+    std::thread thread = start_thread("the command, whose stack may not grow here (ulimit -s)",
+                                      [&] { result = run(command, argc, argv); });
+    // Signals interrupt what waits in the command.
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, nullptr);
+    thread.join();
+  } catch (const UnavailableError& error) {
+    std::fprintf(stderr, "anyaccel: error: %s\n", error.what());
+  }
+  return result;
 }
 
 }  // namespace
@@ -106,13 +124,7 @@ int command_main(std::span<const Command> commands, int argc, char** argv) {
   }
   for (const Command& command : commands) {
     if (std::strcmp(asked, command.name) != 0) continue;
-    if (!have_stack()) return 1;
-    llm::end_process_when_mapped_file_is_cut();
-    remove_unfinished_files_on_signals();
-    const int result = command.run(argc - 1, argv + 1);
-    close_devices();
-    const bool traced = finish_trace() && layers::all_calls_traced();
-    return result == 0 && !traced ? 1 : result;
+    return enlarge_stacks() ? run(command, argc - 1, argv + 1) : run_on_a_thread(command, argc - 1, argv + 1);
   }
   std::vector<std::string> names;
   for (const Command& command : commands) names.emplace_back(command.name);

@@ -66,7 +66,6 @@ class Common : public Optimizer {
  protected:
   size_t word_of(size_t index) const { return index / parameters_.all().size(); }
   Accelerator& accelerator() const { return parameters_.context().accelerator(); }
-  double decay_of(const Parameter& parameter) const { return parameter.decays ? options_.weight_decay : 0; }
   // Returns the weight if it is a separate tensor in another dtype than the master's; else an empty tensor.
   Tensor copy_of(const Parameter& parameter) const {
     return parameters_.context().dtype() == DType::F32 ? Tensor() : parameter.weight;

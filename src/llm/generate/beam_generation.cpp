@@ -47,8 +47,7 @@ class PromptSearch {
                int64_t context, int64_t vocabulary, const Tokenizer* tokenizer)
       : options_(options), eos_(rules.eos_token_ids), tokenizer_(tokenizer) {
     const auto length = static_cast<int64_t>(prompt.size());
-    int64_t most = std::min(options.max_new_tokens, context - length);
-    if (options.max_length > 0) most = std::min(most, options.max_length - length);
+    const int64_t most = std::min(options.max_new_tokens, context - length);
     search_.emplace(*options.beams, eos_.size(), most,
                     [this](std::span<const int32_t> tokens) { return ends(tokens); });
     const Sampling& sampling = options.sampling;

@@ -112,16 +112,15 @@ bool BeamSearch::advance(std::span<const BeamCandidate> best) {
   float worst = finished_[0].score;
   for (const Sequence& sequence : finished_) worst = std::min(worst, sequence.score);
   // An unfinished one counts as the worst.
-  can_improve_ = can_improve_ && possible > (all_finished() ? worst : excluded);
+  const bool can_improve = possible > (all_finished() ? worst : excluded);
   const bool open = !(all_finished() && settings_.early_stopping == EarlyStopping::Yes);
-  return can_improve_ && open && std::ranges::find(ends, false) != ends.end();
+  return can_improve && open && std::ranges::find(ends, false) != ends.end();
 }
 
 // Only the best candidates, as many as beams, may finish.
 void BeamSearch::add_finished(std::span<const Sequence> continued, std::span<const bool> ended, size_t length) {
   const size_t beams = finished_.size();
   const float divisor = penalty_of(static_cast<int64_t>(length));
-  const bool full = settings_.early_stopping == EarlyStopping::Yes && all_finished();
   std::vector<Sequence> merged = finished_;
   std::vector<float> scores;
   for (const Sequence& sequence : merged) scores.push_back(sequence.score);
@@ -130,8 +129,6 @@ void BeamSearch::add_finished(std::span<const Sequence> continued, std::span<con
     merged.push_back(continued[i]);
     merged.back().finished = finishes;
     float score = continued[i].score / divisor;
-    if (full) score += excluded;
-    if (!can_improve_) score += excluded;
     if (!finishes) score += excluded;
     merged.back().score = score;
     scores.push_back(score);

@@ -68,7 +68,7 @@ class BeamSearch {
   const std::vector<Sequence>& running() const { return running_; }
   // For running()[i] after advance(): the beam before that step which it continues.
   std::span<const int32_t> parents() const { return parents_; }
-  // Takes the best continuations of all running beams, and returns whether the search goes on.
+  // Takes the best continuations of all running beams, and returns whether the search goes on. Not to be called once it does not.
   bool advance(std::span<const BeamCandidate> best);
   // Returns the finished answers, the best first.
   std::vector<Sequence> finished() const;
@@ -82,7 +82,6 @@ class BeamSearch {
   size_t candidates_;
   int64_t max_tokens_;
   EndsAnswer ends_;
-  bool can_improve_ = true;
   std::vector<Sequence> running_, finished_;
   std::vector<int32_t> parents_;
 };

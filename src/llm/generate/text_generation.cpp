@@ -49,7 +49,8 @@ class Answer {
     if (grammar_ != nullptr) reading_ = grammar_->start();
   }
 
-  // Adds a new token and returns whether the prompt continues. `room`: the context has room for another token.
+  // Adds a new token and returns whether the prompt continues. `room`: the context, which is at most max_length, has room for another
+  // token.
   bool accept(int32_t id, bool is_eos, bool room) {
     completion_.token_ids.push_back(id);
     if (is_eos && !options_.ignore_eos) return end(FinishReason::Eos);
@@ -62,10 +63,7 @@ class Answer {
       grammar_->read(reading_, id);
       if (grammar_->is_complete(reading_)) return end(FinishReason::Stop);
     }
-    const auto generated = static_cast<int64_t>(completion_.token_ids.size());
-    const int64_t length = generated + static_cast<int64_t>(completion_.prompt_ids.size());
-    const bool full =
-        generated >= options_.max_new_tokens || (options_.max_length > 0 && length >= options_.max_length);
+    const bool full = static_cast<int64_t>(completion_.token_ids.size()) >= options_.max_new_tokens;
     return full || !room ? end(FinishReason::Length) : true;
   }
 

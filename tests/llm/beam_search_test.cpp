@@ -1,5 +1,7 @@
 // Beam search against transformers' (tests/data/beam_search.json, made by tools/beam_fixtures.py): answers and scores, in
 // steps and in graphs, in batches and over ranks.
+#include "llm/generate/beam_search.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -106,6 +108,60 @@ TEST(Beams, BatchesAndRanksGiveWhatSinglePromptsGive) {
       expect_answers(result.completions[i], alone[i], "prompt " + std::to_string(i) + " over ranks");
     }
   });
+}
+
+TEST(BeamSteps, OfEqualCandidatesTheFirstStay) {
+  BestCandidates best(2);
+  best.add(0, std::vector<float>{1.0f, 2.0f, 2.0f}, 0.0f);
+  best.add(1, std::vector<float>{2.0f, 1.0f}, 0.0f);
+  const std::vector<BeamCandidate> found = std::move(best).sorted();
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].token, 1);
+  EXPECT_EQ(found[1].token, 2);
+}
+
+// If each beam may end with each of three tokens, so many candidates are needed that two go on.
+TEST(BeamSteps, CandidatesAreEnoughForSeveralEnds) {
+  const auto never = [](std::span<const int32_t>) { return false; };
+  EXPECT_EQ(BeamSearch(BeamSettings{2, 1.0f, EarlyStopping::No}, 3, 9, never).candidates(), 8u);
+  EXPECT_EQ(BeamSearch(BeamSettings{2, 1.0f, EarlyStopping::No}, 0, 9, never).candidates(), 4u);
+}
+
+// More candidates may end than there are ends of sequences, by stop strings: those that have ended do not go on.
+TEST(BeamSteps, EndedAnswersDoNotGoOn) {
+  BeamSearch search(BeamSettings{2, 1.0f, EarlyStopping::Never}, 1, 9,
+                    [](std::span<const int32_t> tokens) { return tokens.back() < 3; });
+  EXPECT_TRUE(search.advance(std::vector<BeamCandidate>{{0, 0, -1.0f}, {0, 1, -2.0f}, {0, 2, -3.0f}, {0, 3, -4.0f}}));
+  EXPECT_EQ(search.running()[0].tokens, std::vector<int32_t>{3});
+  EXPECT_EQ(search.running()[0].score, -4.0f);
+  EXPECT_LT(search.running()[1].score, -1e8f);
+  EXPECT_EQ(search.finished().size(), 2u);
+}
+
+// Without a reward for length, "never" compares at the length so far, as transformers does.
+TEST(BeamSteps, NeverLooksAheadOnlyWhereLengthIsRewarded) {
+  for (const float penalty : {-1.0f, 1.0f}) {
+    BeamSearch search(BeamSettings{2, penalty, EarlyStopping::Never}, 1, 10,
+                      [](std::span<const int32_t> tokens) { return tokens.back() == 0; });
+    EXPECT_TRUE(search.advance(std::vector<BeamCandidate>{{0, 0, -1.0f}, {0, 1, -1.2f}, {0, 2, -9.0f}, {0, 3, -9.0f}}));
+    EXPECT_TRUE(search.advance(std::vector<BeamCandidate>{{0, 1, -1.3f}, {0, 0, -2.0f}, {0, 2, -9.0f}, {1, 3, -19.0f}}))
+        << penalty;
+  }
+}
+
+TEST(Beams, PenaltiesAloneAreApplied) {
+  TextGenerator made = generator(load("llama_gqa"), json::object());
+  GenerateOptions options = made.default_options();
+  options.max_new_tokens = 12;
+  options.beams = BeamSettings{2, 1.0f, EarlyStopping::No};
+  const Prompts prompts = {anyaccel::testing::load_reference_model("llama_gqa").run.prompt_ids};
+  const std::vector<int32_t> plain = made.generate_ids(prompts, options).completions[0].token_ids;
+  // Each makes tokens that there are already more likely.
+  for (const Sampling& sampling : {Sampling{.frequency_penalty = -2.0f}, Sampling{.presence_penalty = -2.0f},
+                                   Sampling{.repetition_penalty = 0.2f}}) {
+    options.sampling = sampling;
+    EXPECT_NE(made.generate_ids(prompts, options).completions[0].token_ids, plain);
+  }
 }
 
 TEST(Beams, SettingsWithoutAMeaningAreRefused) {

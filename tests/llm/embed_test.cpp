@@ -9,7 +9,9 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
+#include "anyaccel/llm/make_model.h"
 #include "anyaccel/llm/session.h"
 #include "llm/thread_ranks.h"
 #include "test_paths.h"
@@ -50,20 +52,24 @@ TEST(Embed, IsThatOfTransformers) {
   }
 }
 
-// A text of several chunks: the mean is that of the states of all tokens.
+// A text of two chunks: the mean is that of the states of all tokens.
 TEST(Embed, LongTextsRunInChunks) {
-  const auto model = load_for_embedding("models/llama_gqa");
-  std::vector<int32_t> ids(250), rows(250), sequence(250, 0);
+  ModelShape shape = find_model_shape("tiny");
+  shape.max_positions = 600;
+  const auto model = Model::random(*get_accelerator(), shape, DType::F32, 1);
+  const auto width = static_cast<size_t>(shape.hidden_size);
+  std::vector<int32_t> ids(600), rows(ids.size()), sequence(ids.size(), 0);
   for (size_t i = 0; i < ids.size(); ++i) {
-    ids[i] = static_cast<int32_t>((i * 37 + 11) % 320);
+    ids[i] = static_cast<int32_t>((i * 37 + 11) % static_cast<size_t>(shape.vocab_size));
     rows[i] = static_cast<int32_t>(i);
   }
-  Session session(model, {.sequences = 1, .context = 250, .chunk = 64});
+  Session session(model, {.sequences = 1, .context = 600, .chunk = 64});
   const std::vector<float> states = session.hidden_states({ids, sequence, rows}, rows).to_vector<float>();
-  std::vector<float> mean(64, 0.0f);
-  for (size_t i = 0; i < states.size(); ++i) mean[i % 64] += states[i] / 250.0f;
+  std::vector<float> mean(width, 0.0f);
+  for (size_t i = 0; i < states.size(); ++i) mean[i % width] += states[i] / 600.0f;
   expect_near(embed(model, ids, Pooling::Mean), mean);
-  expect_near(embed(model, ids, Pooling::Last), std::vector<float>(states.end() - 64, states.end()));
+  expect_near(embed(model, ids, Pooling::Last),
+              std::vector<float>(states.end() - static_cast<ptrdiff_t>(width), states.end()));
 }
 
 TEST(Embed, WrongIdsAreRefused) {

@@ -117,6 +117,37 @@ std::vector<std::string> case_names() {
 INSTANTIATE_TEST_SUITE_P(All, Families, ::testing::ValuesIn(case_names()),
                          [](const auto& test_info) { return test_info.param; });
 
+// Layers with windows have a rope of their own, of which nothing comes from that of the others.
+TEST(FamilyRules, RopeOfWindowsIsApart) {
+  const FamilyCase reference("gemma3_text_1");
+  Json config = reference.data.at("config");
+  for (Json& type : config.at("layer_types")) type = "sliding_attention";
+  reference.write_config(config);
+  const std::vector<float> expected = found_logits(reference, reference.load());
+  config.at("rope_parameters")["full_attention"] = {
+      {"rope_type", "yarn"}, {"rope_theta", 10000.0}, {"factor", 4.0}, {"original_max_position_embeddings", 16}};
+  reference.write_config(config);
+  const auto scaled = reference.load();
+  EXPECT_GT(scaled->config().rope.attention_factor, 1.1f);
+  EXPECT_EQ(found_logits(reference, scaled), expected);
+}
+
+// The norm of the latent vector has an epsilon of its own: whatever that of the others is, the vector's length does not matter.
+TEST(FamilyRules, LatentNormsHaveTheirOwnEpsilon) {
+  FamilyCase reference("deepseek_v3_1");
+  Json config = reference.data.at("config");
+  config["rms_norm_eps"] = 0.5;
+  reference.write_config(config);
+  const std::vector<float> before = found_logits(reference, reference.load());
+  for (Json& tensor : reference.data.at("tensors")) {
+    if (tensor.at(0).get<std::string>().ends_with("q_a_proj.weight")) tensor.at(2) = 8 * tensor.at(2).get<float>();
+  }
+  reference.write_weights();
+  const std::vector<float> after = found_logits(reference, reference.load());
+  ASSERT_EQ(after.size(), before.size());
+  for (size_t i = 0; i < before.size(); ++i) ASSERT_NEAR(after[i], before[i], 1e-3f * std::abs(before[i]) + 1e-3f) << i;
+}
+
 // A tensor that the configuration does not ask for would mean another computation.
 TEST(FamilyFiles, WithAnUnknownTensorAreRefused) {
   FamilyCase reference("gpt2_1");

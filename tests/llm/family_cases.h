@@ -93,8 +93,6 @@ struct FamilyCase {
     options.group = std::move(group);
     return Model::load(directory.path(), options);
   }
-
- private:
   void write_weights() const {
     std::vector<TensorSpec> specs;
     for (const Json& tensor : data.at("tensors")) {
@@ -117,6 +115,8 @@ struct FamilyCase {
     }
     writer.finish();
   }
+
+ private:
   void read_logits(const std::string& name) {
     std::ifstream file(anyaccel::testing::test_data() + "/families.safetensors", std::ios::binary);
     uint64_t header_size = 0;

@@ -14,7 +14,10 @@
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
 #include "anyaccel/llm/text_generation.h"
+#include "llm/damaged_model.h"
 #include "llm/decoding.h"
+#include "llm/generate/log_probabilities.h"
+#include "llm/generate/logit_bias.h"
 #include "llm/generate/score_filter.h"
 #include "llm/model_fixtures.h"
 #include "llm/tokenizer/byte_tokenizer.h"
@@ -96,6 +99,98 @@ TEST_F(Settings, BatchesGiveWhatSinglePromptsGive) {
     EXPECT_EQ(result.completions[i].token_ids, alone) << i;
     EXPECT_LT(alone.size(), i < 3 ? 20u : 21u);
   }
+}
+
+// A row of biases that stays the same from token to token is written once, and moves with its sequence.
+TEST_F(Settings, BiasesThatDoNotChangeMoveWithTheirSequence) {
+  const std::vector<int32_t> prompt = {1, 5, 9, 13};
+  Session alone(model_, {.sequences = 1, .context = 32, .chunk = 32}),
+      batch(model_, {.sequences = 2, .context = 32, .chunk = 32});
+  const std::vector<int32_t> free = anyaccel::testing::decode(alone, Prompts{prompt}, 4)[0];
+  // All that it says is forbidden for it, and allowed after the longer prompt, whose row it takes over.
+  TokenRules rules;
+  rules.min_length = 20;
+  rules.eos_token_ids = free;
+  const auto tokens_after = [&](Session& session, const Prompts& prompts, size_t kept) {
+    session.start(prompts, {}, 0, 0, rules);
+    const auto keep = std::make_unique<bool[]>(prompts.size());
+    keep[kept] = true;
+    session.retain({keep.get(), prompts.size()});
+    std::vector<int32_t> tokens;
+    for (int i = 0; i < 6; ++i) {
+      tokens.push_back(session.tokens()[0]);
+      session.step();
+    }
+    return tokens;
+  };
+  const std::vector<int32_t> found = tokens_after(batch, {std::vector<int32_t>(20, 3), prompt}, 1);
+  EXPECT_EQ(found, tokens_after(alone, {prompt}, 0));
+  for (const int32_t token : found) EXPECT_EQ(std::count(free.begin(), free.end(), token), 0) << token;
+}
+
+// One session with rules, without, and with them again: what was captured for one is not replayed for the other.
+TEST_F(Settings, RulesThatComeAndGoBetweenTexts) {
+  const Prompts prompts = {load_reference_model("llama_gqa").run.prompt_ids};
+  for (const char* backend : {"eager", "graph"}) {
+    const BackendGuard guard(backend);
+    TextGenerator plain = generator(json::object()), fresh = generator(json::object()),
+                  used = generator(json::object());
+    GenerateOptions free = plain.default_options();
+    free.max_new_tokens = 12;
+    const std::vector<int32_t> without = plain.generate_ids(prompts, free).completions[0].token_ids;
+    GenerateOptions ruled = free;
+    ruled.rules.suppress_tokens = without;
+    const std::vector<int32_t> with = fresh.generate_ids(prompts, ruled).completions[0].token_ids;
+    EXPECT_NE(with, without);
+    for (int round = 0; round < 2; ++round) {
+      EXPECT_EQ(used.generate_ids(prompts, ruled).completions[0].token_ids, with) << backend << " " << round;
+      EXPECT_EQ(used.generate_ids(prompts, free).completions[0].token_ids, without) << backend << " " << round;
+    }
+  }
+}
+
+// The rule for each token by itself: which ids are forbidden or biased in the row for the next one.
+TEST(LogitBiases, RulesAtTheBeginningOfTexts) {
+  const auto rows = [](const TokenRules& rules, const std::vector<int32_t>& prompt,
+                       const std::vector<int32_t>& answer) {
+    LogitBias bias(rules, 8);
+    bias.start(std::span(&prompt, 1));
+    std::vector<std::vector<float>> all;
+    const auto add = [&] {
+      const std::span<const float> row = bias.next_row(0);
+      all.push_back(row.empty() ? all.back() : std::vector<float>(row.begin(), row.end()));
+    };
+    add();
+    for (const int32_t token : answer) {
+      bias.push(0, token);
+      add();
+    }
+    return all;
+  };
+  TokenRules sequences;
+  sequences.sequence_bias = {{{3}, 5.0f}, {{1, 2}, 2.0f}, {{3}, -1.0f}};
+  const auto biased = rows(sequences, {1}, {2});
+  EXPECT_EQ(biased[0][3], -1.0f) << "the later entry of the same ids counts";
+  EXPECT_EQ(biased[0][2], 2.0f) << "a prompt that is all but the last of the ids";
+  EXPECT_EQ(biased[1][2], 0.0f);
+  TokenRules begins;
+  begins.begin_suppress_tokens = {4};
+  begins.forced_bos_token_id = 6;
+  const auto after_forced = rows(begins, {1}, {6, 5});
+  EXPECT_EQ(after_forced[0][6], 0.0f);
+  EXPECT_EQ(after_forced[0][5], -INFINITY);
+  EXPECT_EQ(after_forced[1][4], -INFINITY) << "the first token that is chosen follows the forced one";
+  EXPECT_EQ(after_forced[2][4], 0.0f);
+  const auto not_forced = rows(begins, {1, 2}, {5});
+  EXPECT_EQ(not_forced[0][4], -INFINITY);
+  EXPECT_EQ(not_forced[0][5], 0.0f);
+  EXPECT_EQ(not_forced[1][4], 0.0f);
+  TokenRules ends;
+  ends.forced_eos_token_ids = {4, 5};
+  ends.begin_suppress_tokens = {4};
+  ends.max_new_tokens = 1;
+  EXPECT_EQ(rows(ends, {1, 2}, {})[0][5], 0.0f) << "the lowest that is not suppressed";
+  EXPECT_EQ(rows(ends, {1, 2}, {})[0][4], -INFINITY);
 }
 
 // By the definition of OpenAI's API, computed here from logits without penalties.
@@ -222,6 +317,24 @@ TEST_F(Settings, DrawsFollowTheProbabilitiesOfTheSettings) {
   }
 }
 
+// A model whose tokens are all as likely shows the random numbers: those of a row come in no other row of the next steps.
+TEST(Draws, RowsAndStepsHaveNumbersOfTheirOwn) {
+  anyaccel::testing::DamagedModel model("llama_gqa");
+  model.set("model.norm.weight", 0, 64, 0.0f);
+  constexpr size_t rows = 8, steps = 3;
+  Session session(Model::load(model.directory()), {.sequences = rows, .context = 8, .chunk = 8});
+  session.start(Prompts(rows, {9}), {.temperature = 1.0f}, 5);
+  std::vector<std::vector<int32_t>> quads;  // tokens of four rows in a step, which one random number of the op makes
+  for (size_t step = 0; step < steps; ++step) {
+    const std::span<const int32_t> tokens = session.tokens();
+    quads.emplace_back(tokens.begin(), tokens.begin() + 4);
+    quads.emplace_back(tokens.begin() + 4, tokens.end());
+    session.step();
+  }
+  std::sort(quads.begin(), quads.end());
+  EXPECT_EQ(std::unique(quads.begin(), quads.end()), quads.end());
+}
+
 // With typical_p the host takes part in every step: batches that shrink, graphs and penalties give what single prompts
 // give in eager mode.
 TEST_F(Settings, TypicalSamplingIsTheSameWithGraphsAndInBatches) {
@@ -290,6 +403,13 @@ TEST_F(Settings, LogProbabilitiesAreThoseOfTheModelBeforeRulesAndPenalties) {
       }
     }
   }
+}
+
+TEST(LogProbabilities, OfEqualTokensTheLowerIdsAreListed) {
+  const TokenLogprobs found = token_logprobs(std::vector<float>{1.0f, 2.0f, 2.0f, 2.0f}, 0, 2);
+  ASSERT_EQ(found.top.size(), 2u);
+  EXPECT_EQ(found.top[0].id, 1);
+  EXPECT_EQ(found.top[1].id, 2);
 }
 
 TEST_F(Settings, LengthsAndStopStringsOfTheFile) {
@@ -402,6 +522,15 @@ TEST(GenerationConfigFile, FieldsThatAreIgnoredAreWarnedAbout) {
                            {"transformers_version", "5.0"},
                            {"pad_token_id", 0}})
                   .empty());
+}
+
+TEST(GenerationConfigFile, ValuesThatStandForNone) {
+  const auto read = [](const json& settings) {
+    return parse_generation_config(settings.dump(), "generation_config.json");
+  };
+  EXPECT_EQ(read(json::object()).top_k, 50);
+  EXPECT_EQ(read({{"top_k", nullptr}}).top_k, 0) << "all tokens, as in transformers";
+  EXPECT_GT(read({{"top_p", 0.0}}).top_p, 0.0f) << "the most likely token, as in transformers";
 }
 
 TEST(GenerationConfigFile, WrongValuesAreErrorsThatNameTheField) {

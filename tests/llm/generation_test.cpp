@@ -189,6 +189,52 @@ TEST_F(Generation, ErrorsInACallbackPass) {
   EXPECT_EQ(generate(options()).completions[0].text, greedy_text_);
 }
 
+// The cache of a conversation: its next turn repeats what was said, of which the answer's last token was never run.
+TEST_F(Generation, AConversationGivesWhatItsTextGivesFromTheStart) {
+  GenerateOptions turn = options(4);
+  turn.reuse_cache = true;
+  turn.ignore_eos = true;
+  TextGenerator talking = TextGenerator::load(reference_->directory),
+                fresh = TextGenerator::load(reference_->directory);
+  std::vector<std::vector<int32_t>> text = {prompt_ids_};
+  for (int i = 0; i < 3; ++i) {
+    GenerateOptions anew = turn;
+    anew.reuse_cache = false;
+    const GenerateResult result = talking.generate_ids(text, turn);
+    const std::vector<int32_t>& answer = result.completions[0].token_ids;
+    EXPECT_EQ(answer, fresh.generate_ids(text, anew).completions[0].token_ids) << "turn " << i;
+    const int64_t read =
+        i == 0 ? static_cast<int64_t>(prompt_ids_.size()) : 3;  // the answer's last token and two new ones
+    EXPECT_EQ(result.timings.prompt_tokens, read) << "turn " << i;
+    text[0].insert(text[0].end(), answer.begin(), answer.end());
+    text[0].insert(text[0].end(), {7, 8});
+  }
+}
+
+// What a callback interrupts has written to the cache, of which nothing is used afterwards.
+TEST_F(Generation, AnInterruptedTurnLeavesNothingInTheConversation) {
+  GenerateOptions turn = options(4);
+  turn.reuse_cache = true;
+  TextGenerator talking = TextGenerator::load(reference_->directory);
+  const std::vector<std::vector<int32_t>> text = {prompt_ids_}, other = {std::vector<int32_t>(prompt_ids_.size(), 5)};
+  const std::vector<int32_t> expected = talking.generate_ids(text, turn).completions[0].token_ids;
+  EXPECT_THROW(
+      talking.generate_ids(other, turn, [](size_t, std::string_view) -> bool { throw std::runtime_error("enough"); }),
+      std::runtime_error);
+  EXPECT_EQ(talking.generate_ids(text, turn).completions[0].token_ids, expected);
+}
+
+TEST_F(Generation, AGeneratorMayBecomeDeterministic) {
+  if (get_accelerator()->name() != "cpu") GTEST_SKIP() << "only cpu promises it";
+  GenerateOptions drawing = sampled(7);
+  const std::vector<std::vector<int32_t>> twice = {prompt_ids_, prompt_ids_};
+  const GenerateResult apart = generate_ids(twice, drawing);
+  EXPECT_NE(apart.completions[0].token_ids, apart.completions[1].token_ids);
+  drawing.deterministic = true;
+  const GenerateResult same = generate_ids(twice, drawing);
+  EXPECT_EQ(same.completions[0].token_ids, same.completions[1].token_ids);
+}
+
 TEST_F(Generation, EndsAtAnEndOfSequenceToken) {
   GenerationConfig config = generator_->generation_config();
   config.eos_token_ids = {greedy_ids_[5]};

@@ -69,6 +69,19 @@ TEST(InvalidLogits, ANanInTheFinalNormEndsTheFirstToken) {
   }
 }
 
+// One token's logit, which the host's choices notice as the device's do.
+TEST(InvalidLogits, ANanOfOneTokenEndsEveryKindOfSearch) {
+  DamagedModel model("llama_gqa");
+  model.set("lm_head.weight", 7 * 64, 7 * 64 + 1, NAN);
+  TextGenerator generator = load(model.directory(), DType::F32);
+  GenerateOptions plain = options(), drafted = options(), beams = options();
+  drafted.speculation = Speculation{.model = nullptr, .ngrams = 2};
+  beams.beams = BeamSettings{2, 1.0f, EarlyStopping::No};
+  for (const GenerateOptions& each : {plain, drafted, beams}) {
+    expect_contains(numerical_error(generator, {{1, 5, 9}}, each), "generation stopped: the model's logits");
+  }
+}
+
 TEST(InvalidLogits, AFileOfNans) {
   DamagedModel model("llama_gqa");
   model.set_all(NAN);

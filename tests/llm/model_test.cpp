@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -131,6 +132,44 @@ TEST_P(ReferenceBatches, GiveTheTokensOfSingleRuns) {
       // Once more in the same session, so that what the first run left behind does not matter.
       EXPECT_EQ(decode(*session, prompts, expected[0].size()), expected) << backend << ", chunk " << chunk;
     }
+  }
+}
+
+// Frequencies that follow the length of a sequence stay with it when it takes over the row of another, also where a step of one row
+// was captured for another sequence before.
+TEST(DynamicRope, FrequenciesMoveWithTheirSequence) {
+  const ReferenceModel reference = load_reference_model("llama_dynamic");
+  const auto model = load_model(reference.directory, DType::F32);
+  const std::vector<std::vector<int32_t>> prompts = {reference.batch[0].prompt_ids, reference.run.prompt_ids};
+  ASSERT_NE(prompts[0].size(), prompts[1].size());
+  const std::vector<int32_t>& expected = reference.run.greedy_ids;
+  for (const char* backend : {"eager", "graph"}) {
+    const BackendGuard guard(backend);
+    const auto session = make_session(model, 2, 96);
+    for (int round = 0; round < 2; ++round) {
+      session->start(prompts, {}, 1);
+      const std::array<bool, 2> keep = {false, true};
+      session->retain(keep);
+      for (const int32_t token : expected) {
+        ASSERT_EQ(session->tokens()[0], token) << backend << " " << round;
+        session->step();
+      }
+      const std::vector<std::vector<int32_t>> alone = {reference.run.prompt_ids};
+      EXPECT_EQ(decode(*session, alone, expected.size())[0], expected) << backend;
+    }
+  }
+}
+
+TEST(Sessions, AStepBeyondTheContextIsRefused) {
+  const auto session = make_session(load_model(anyaccel::testing::models_directory() + "/llama_gqa", DType::F32), 1, 5);
+  session->start(std::vector<std::vector<int32_t>>{{1, 2, 3}}, {}, 1);
+  session->step();
+  session->step();
+  try {
+    session->step();
+    ADD_FAILURE() << "no error";
+  } catch (const InvalidArgument& error) {
+    EXPECT_STREQ(error.what(), "step: sequence 0 has filled the context of 5 tokens");
   }
 }
 

@@ -198,6 +198,23 @@ TEST(NamedAdapters, GenerationChoosesThemForEachPrompt) {
                 searched.completions[i].token_ids)
           << backend << " " << i;
     }
+    // What is copied from beam to beam has the adapter too: the search is that of a model to which it was added.
+    LoadOptions merged;
+    merged.adapter = adapter_directory(names[0]);
+    TextGenerator added(load_with("models/llama_gqa", {}, merged), nullptr, {});
+    options.adapters = {};
+    const GenerateResult wanted = added.generate_ids(Prompts{prompts[0]}, options);
+    ASSERT_EQ(searched.completions[0].beams.size(), wanted.completions[0].beams.size());
+    for (size_t i = 0; i < wanted.completions[0].beams.size(); ++i) {
+      EXPECT_NEAR(searched.completions[0].beams[i].score, wanted.completions[0].beams[i].score, 1e-4f) << backend;
+    }
+    // A step that was captured without adapters is not replayed with one.
+    TextGenerator switching(model, nullptr, {});
+    options.beams.reset();
+    for (const size_t i : {1, 0, 1, 2}) {
+      options.adapters = {names[i]};
+      EXPECT_EQ(switching.generate_ids(Prompts{prompts[i]}, options).completions[0].token_ids, alone[i]) << backend;
+    }
   }
 }
 

@@ -149,6 +149,37 @@ TEST_F(PromptCaches, KindsOfCachesAndAdaptersHaveFilesOfTheirOwn) {
   const std::string plain = model_identity(data + "/models/llama_gqa", "", "fp32");
   EXPECT_EQ(plain, model_identity(data + "/models/llama_gqa", "", "fp32"));
   EXPECT_NE(plain, model_identity(data + "/models/llama_gqa", data + "/adapters/llama_rslora", "fp32"));
+  // The factor of an adapter is in its configuration alone.
+  const std::string copy = folder_.path() + "/adapter";
+  std::filesystem::copy(data + "/adapters/llama_rslora", copy);
+  const std::string same = model_identity(data + "/models/llama_gqa", copy, "fp32");
+  std::ofstream(copy + "/adapter_config.json", std::ios::app) << "\n";
+  EXPECT_NE(same, model_identity(data + "/models/llama_gqa", copy, "fp32"));
+}
+
+TEST_F(PromptCaches, ActivationsAndNamedAdaptersHaveFilesOfTheirOwn) {
+  const std::string model = std::string(ANYACCEL_TEST_DATA) + "/models/llama_gqa";
+  const auto loaded = [&](Activations activations) {
+    LoadOptions options;
+    options.dtype = DType::BF16;
+    options.activations = activations;
+    for (const char* name : {"llama_patterns", "llama_other"}) {
+      options.adapters.push_back({name, std::string(ANYACCEL_TEST_DATA) + "/adapters/" + name});
+    }
+    return TextGenerator::load(model, options);
+  };
+  const auto belongs = [&](TextGenerator& generator, const std::vector<std::string>& adapters) {
+    GenerateOptions kept = options(generator);
+    kept.prompt_cache = file_;
+    kept.adapters = adapters;
+    return message(generator, kept) == "no error";
+  };
+  TextGenerator exact = loaded(Activations::F32), rounded = loaded(Activations::BF16);
+  EXPECT_TRUE(belongs(exact, {"llama_patterns"}));
+  EXPECT_TRUE(belongs(exact, {"llama_patterns"}));
+  EXPECT_FALSE(belongs(exact, {"llama_other"}));
+  EXPECT_FALSE(belongs(exact, {}));
+  EXPECT_FALSE(belongs(rounded, {"llama_patterns"}));
 }
 
 // Two models of the same sizes may differ in one matrix, or in a part of a split file that is not the first.

@@ -53,6 +53,22 @@ TEST(ScoreFilter, LeavesTheProbabilitiesOfTransformers) {
   EXPECT_GT(cases, 30u);
 }
 
+// As in transformers: top_p ends with the token that reaches it exactly, min_p and typical_p keep tokens that are exactly at the limit.
+TEST(ScoreFilter, KeepsTokensAtTheLimit) {
+  const auto left = [](std::vector<float> scores, const Sampling& sampling) {
+    filter_scores(scores, sampling);
+    std::vector<size_t> kept;
+    for (size_t i = 0; i < scores.size(); ++i) {
+      if (std::isfinite(scores[i])) kept.push_back(i);
+    }
+    return kept;
+  };
+  const std::vector<float> equal(4, 1.0f);
+  EXPECT_EQ(left(equal, {.temperature = 1.0f, .top_p = 0.5f}), (std::vector<size_t>{0, 1}));
+  EXPECT_EQ(left(equal, {.temperature = 1.0f, .min_p = 1.0f}), (std::vector<size_t>{0, 1, 2, 3}));
+  EXPECT_EQ(left(equal, {.temperature = 1.0f, .typical_p = 0.5f}), (std::vector<size_t>{0, 1, 2, 3}));
+}
+
 TEST(ScoreFilter, LeavesOneTokenAndRowsWithoutAFiniteMaximum) {
   const Sampling narrow{.temperature = 1e-3f, .top_k = 5, .top_p = 1e-6f, .min_p = 1.0f, .typical_p = 1e-6f};
   std::vector<float> scores = {-infinity, 3.0f, 2.0f, 4.0f, -1e30f};

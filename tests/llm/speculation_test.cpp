@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -70,10 +71,12 @@ TEST_F(Speculations, GreedyTokensAreThoseOfTheModelAlone) {
     options.max_new_tokens = 40;
     options.deterministic = deterministic;
     if (ruled) {
+      const GenerateResult plain = made.generate_ids(prompts, options);
       options.sampling.repetition_penalty = 1.1f;
       options.sampling.frequency_penalty = 0.4f;
       options.rules.no_repeat_ngram_size = 3;
       options.rules.min_new_tokens = 3;
+      options.rules.begin_suppress_tokens = {plain.completions[0].token_ids[0], plain.completions[1].token_ids[0]};
       options.top_logprobs = 1;
     }
     const GenerateResult alone = made.generate_ids(prompts, options);
@@ -126,6 +129,25 @@ TEST_F(Speculations, DrawnTokensDependOnThePromptAndTheSeedAlone) {
           << "in a larger session, seed " << seed;
     }
   }
+}
+
+// The model is its own draft, so that the draft's tokens are those of the answer: each is drawn anew, whatever was drawn before it.
+TEST_F(Speculations, NeighbouringTokensAreDrawnIndependently) {
+  const std::vector<std::vector<int32_t>> prompts = {{5, 6, 7, 5, 6}};
+  TextGenerator made = generator();
+  GenerateOptions options = made.default_options();
+  options.max_new_tokens = 2;
+  options.sampling.temperature = 1000;  // two tokens of equal probability
+  options.sampling.top_k = 2;
+  options.speculation = Speculation{.model = model_, .ngrams = 0, .tokens = 1};
+  std::map<std::vector<int32_t>, int> pairs;
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    options.seed = seed;
+    ++pairs[made.generate_ids(prompts, options).completions[0].token_ids];
+  }
+  // Each of the four comes 15 times on average; 3 or fewer have a chance of one in ten thousand.
+  EXPECT_EQ(pairs.size(), 4u);
+  for (const auto& [tokens, count] : pairs) EXPECT_GT(count, 3);
 }
 
 // Without drafts the same holds: the rows of a batch draw different numbers, and so do calls without a seed.

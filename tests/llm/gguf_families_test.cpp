@@ -4,11 +4,13 @@
 // directory with a config.json that says no more.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <tuple>
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/error.h"
@@ -181,6 +183,58 @@ TEST(GgufFamilyFiles, QuantizedMatricesComputeWithWhatTheyDecodeTo) {
     const auto model = Model::load(path.string(), options);
     // Keys and values are fp16.
     EXPECT_LE(worst_difference(found_logits(decoded, model), decoded), 5e-3) << name;
+  }
+}
+
+// Some programs store a matrix of one row as a vector, and 0 where there are no groups of experts.
+TEST(GgufFamilyFiles, OtherWaysToSayTheSame) {
+  const auto difference = [](const char* name, auto&& change) {
+    const FamilyCase reference(name);
+    const TestDirectory dir;
+    Json described = gguf_case(name);
+    change(described);
+    const auto path = dir.write("model.gguf", CaseFile(reference).write(described).file());
+    return worst_difference(found_logits(reference, load_fp32(path.string())), reference);
+  };
+  EXPECT_LE(difference("qwen2_moe_1",
+                       [](Json& described) {
+                         for (Json& tensor : described["tensors"]) {
+                           if (tensor["name"] == "blk.{}.ffn_gate_inp_shexp.weight")
+                             tensor["shape"] = {tensor["shape"][1]};
+                         }
+                       }),
+            1e-4);
+  EXPECT_LE(difference("deepseek_v2_1",
+                       [](Json& described) {
+                         for (const char* key : {"deepseek2.expert_group_count", "deepseek2.expert_group_used_count"}) {
+                           described["keys"][key] = {"UINT32", 0};
+                         }
+                       }),
+            1e-4);
+}
+
+// No key says how Gemma scales scores; the largest model of a version is known by its number of layers.
+TEST(GgufFamilyFiles, ScalesOfTheLargestGemmas) {
+  for (const auto& [name, layers, scale] :
+       {std::tuple{"gemma2", 46, 32}, {"gemma2", 26, 16}, {"gemma3", 62, 32}, {"gemma3", 26, 16}}) {
+    GgufWriter writer;
+    const std::string arch = name;
+    writer.add("general.architecture", name);
+    for (const auto& [key, value] : {std::pair{"block_count", layers},
+                                     {"embedding_length", 64},
+                                     {"feed_forward_length", 8},
+                                     {"context_length", 16},
+                                     {"attention.head_count", 2},
+                                     {"attention.key_length", 16},
+                                     {"attention.value_length", 16}}) {
+      writer.add(arch + "." + key, static_cast<uint32_t>(value));
+    }
+    writer.add(arch + ".attention.layer_norm_rms_epsilon", 1e-6F);
+    writer.add_tensor("token_embd.weight", {4, 64}, 1, std::string(512, '\0'));
+    const TestDirectory dir;
+    EXPECT_FLOAT_EQ(load_model_config(dir.write("m.gguf", writer.file())).attention_scale,
+                    1.0F / std::sqrt(static_cast<float>(scale)))
+        << name << " " << layers;
   }
 }
 

@@ -79,6 +79,72 @@ INSTANTIATE_TEST_SUITE_P(All, GgufModels,
                          ::testing::Values("llama3_rope", "llama_bias", "llama_gqa", "llama_linear", "llama_tied",
                                            "llama_yarn", "qwen2", "qwen3"));
 
+// InternLM 2 has Llama's tensors, and its converter stores rows of queries and keys as pairs, too.
+TEST(Gguf, InternLm2IsLlamaUnderAnotherName) {
+  const ReferenceModel reference = load_reference_model("llama_gqa");
+  const TestDirectory dir;
+  const auto logits = [&](const char* named) {
+    return prompt_logits(dir.write("m.gguf", gguf_of_directory(reference.directory, named).file()).string(),
+                         reference.run.prompt_ids, true);
+  };
+  EXPECT_EQ(logits("internlm2"), logits("llama"));
+}
+
+// Keys of older files, and values that mean nothing.
+TEST(Gguf, RopeScalingUnderOtherNames) {
+  const ReferenceModel reference = load_reference_model("llama_gqa");
+  const TestDirectory dir;
+  const auto logits = [&](const std::vector<std::pair<const char*, float>>& keys) {
+    GgufWriter writer = gguf_of_directory(reference.directory);
+    for (const auto& [key, value] : keys) writer.add(key, value);
+    return prompt_logits(dir.write("m.gguf", writer.file()).string(), reference.run.prompt_ids, true);
+  };
+  EXPECT_EQ(logits({{"llama.rope.scale_linear", 4.0f}}), logits({{"llama.rope.scaling.factor", 4.0f}}));
+  EXPECT_NE(logits({{"llama.rope.scale_linear", 4.0f}}), logits({}));
+  EXPECT_EQ(logits({{"llama.rope.scaling.factor", 0.0f}}), logits({}));
+}
+
+TEST(Gguf, EveryKindOfEndEndsAText) {
+  GgufWriter writer = gguf_of_directory(anyaccel::testing::models_directory() + "/llama_gqa");
+  writer.add("tokenizer.ggml.eos_token_id", 2u);
+  writer.add("tokenizer.ggml.eot_token_id", 7u);
+  writer.add("tokenizer.ggml.eom_token_id", 9u);
+  const TestDirectory dir;
+  EXPECT_EQ(load_model_config(dir.write("m.gguf", writer.file())).eos_token_ids, (std::vector<int32_t>{2, 7, 9}));
+}
+
+// Only the size of the vocabulary tells the versions of Baichuan apart, of which the second divides the output's rows by their lengths.
+TEST(Gguf, VersionsOfBaichuan) {
+  for (const auto& [vocabulary, divides] : {std::pair{int64_t{64000}, false}, {int64_t{125696}, true}}) {
+    GgufWriter writer;
+    writer.add("general.architecture", "baichuan");
+    for (const auto& [key, value] : {std::pair{"block_count", 32u},
+                                     {"embedding_length", 4u},
+                                     {"feed_forward_length", 8u},
+                                     {"context_length", 16u},
+                                     {"attention.head_count", 1u}}) {
+      writer.add(std::string("baichuan.") + key, value);
+    }
+    writer.add("baichuan.attention.layer_norm_rms_epsilon", 1e-6F);
+    const std::string zeros(static_cast<size_t>(vocabulary) * 8, '\0');
+    for (const char* name : {"token_embd.weight", "output.weight"}) writer.add_tensor(name, {vocabulary, 4}, 1, zeros);
+    const TestDirectory dir;
+    EXPECT_EQ(load_model_config(dir.write("m.gguf", writer.file())).divides_lm_head_rows, divides) << vocabulary;
+  }
+}
+
+TEST(Gguf, NumbersOfLayersAreTheSameForAll) {
+  GgufWriter writer;
+  writer.add("same", std::vector<int32_t>{2, 2, 2});
+  writer.add("other", std::vector<int32_t>{2, 2, 1});
+  writer.add("flag", true);
+  const GgufHeader header = parse_header(writer.file());
+  EXPECT_EQ(header.metadata.whole_of_layers("same", 1, 9, 3), 2);
+  EXPECT_THROW(header.metadata.whole_of_layers("same", 1, 9, 2), CheckpointError);
+  EXPECT_THROW(header.metadata.whole_of_layers("other", 1, 9, 3), CheckpointError);
+  EXPECT_THROW(header.metadata.whole("flag", 0, 9), CheckpointError);
+}
+
 // Rows of queries, keys and values that are stored as one tensor, plain and quantized.
 TEST(Gguf, FusedRowsAreTakenApart) {
   for (const char* name : {"llama_gqa", "llama_bias", "qwen2"}) {
@@ -422,6 +488,22 @@ TEST(Gguf, ModelsThatNeedSomethingElseAreRefusedByName) {
     w.add("llama.rope.scaling.yarn_ext_factor", 0.5f);
   });
   refused("attn_factor", [](GgufWriter& w) { w.add("llama.rope.scaling.attn_factor", 0.5f); });
+  std::string ones;
+  for (int i = 0; i < 8; ++i) GgufWriter::put(ones, 1.0F);
+  refused("is there beside a rope.scaling.type other than none", [&](GgufWriter& w) {
+    w.add("llama.rope.scaling.factor", 2.0F);
+    w.add_tensor("rope_freqs.weight", {8}, 0, ones);
+  });
+  refused("has the tensor \"rope_factors_long.weight\" without a rope.scaling.type of longrope",
+          [&](GgufWriter& w) { w.add_tensor("rope_factors_long.weight", {8}, 0, ones); });
+  const std::string_view value_length = "llama.attention.value_length";
+  const auto odd_values = dir.write(
+      "v.gguf", changed_after(gguf_of_directory(directory).file(), value_length, value_length.size() + 4, uint32_t{8}));
+  expect_contains(checkpoint_error([&] { Model::load(odd_values.string()); }), "is 8; expected 16, the key_length");
+  refused("attention.causal", [](GgufWriter& w) { w.add("llama.attention.causal", false); });
+  refused("expected a multiple of the 16 of a head", [](GgufWriter& w) {
+    w.add_tensor("blk.9.attn_q.weight", {15, 1}, 0, std::string(60, '\0'));
+  });
   refused("is not a number; expected a floating-point number from 0",
           [](GgufWriter& w) { w.add("llama.rope.scaling.attn_factor", std::numeric_limits<float>::quiet_NaN()); });
   refused("expected 128, those of all", [](GgufWriter& w) {

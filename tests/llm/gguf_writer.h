@@ -122,11 +122,11 @@ inline std::string gguf_architecture(const ModelConfig& config) {
   return config.family == Family::Qwen2 ? "qwen2" : config.family == Family::Qwen3 ? "qwen3" : "llama";
 }
 
-// The keys of a directory's model, without those of a tokenizer.
-inline GgufWriter gguf_keys_of_directory(const std::string& directory) {
+// The keys of a directory's model, without those of a tokenizer. `named`: as a file of this architecture.
+inline GgufWriter gguf_keys_of_directory(const std::string& directory, const std::string& named = "") {
   const ModelConfig config = load_model_config(directory);
   GgufWriter out;
-  const std::string arch = gguf_architecture(config);
+  const std::string arch = named.empty() ? gguf_architecture(config) : named;
   out.add("general.architecture", arch.c_str());
   const auto whole = [&](const char* key, int64_t value) { out.add(arch + "." + key, static_cast<uint32_t>(value)); };
   whole("block_count", config.num_hidden_layers);
@@ -181,8 +181,8 @@ void for_each_gguf_tensor(const std::string& directory, const Add& add) {
 }
 
 // The model of a directory; the keys of a tokenizer are not written.
-inline GgufWriter gguf_of_directory(const std::string& directory) {
-  GgufWriter out = gguf_keys_of_directory(directory);
+inline GgufWriter gguf_of_directory(const std::string& directory, const std::string& named = "") {
+  GgufWriter out = gguf_keys_of_directory(directory, named);
   for_each_gguf_tensor(directory, [&out](const std::string& name, const std::vector<int64_t>& shape, uint32_t type,
                                          const std::string& bytes) { out.add_tensor(name, shape, type, bytes); });
   return out;

@@ -11,6 +11,7 @@
 #include "anyaccel/llm/model.h"
 #include "anyaccel/llm/safetensors.h"
 #include "anyaccel/llm/session.h"
+#include "llm/config/lora_config.h"
 #include "llm/test_directory.h"
 #include "llm/thread_ranks.h"
 
@@ -81,6 +82,32 @@ TEST_P(Adapters, LogitsAreThoseOfPeft) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Lora, Adapters, ::testing::Values("llama_patterns", "llama_rslora", "gpt2", "phi3"));
+
+// What adapter_config.json says about scales, as PEFT reads it.
+TEST(AdapterScales, FollowTheConfiguration) {
+  const auto scale = [](const json& config) {
+    const TensorInfo a{.name = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight",
+                       .dtype = DType::F32,
+                       .shape = {2, 64}};
+    const TensorInfo b{.name = "base_model.model.model.layers.0.self_attn.q_proj.lora_B.weight",
+                       .dtype = DType::F32,
+                       .shape = {64, 2}};
+    json all = {{"peft_type", "LORA"}, {"r", 2}};
+    all.update(config);
+    const std::vector<TensorInfo> tensors = {a, b};
+    return read_lora_factors(JsonDocument::parse(all.dump(), "adapter_config.json"), tensors, "file")
+        .pairs.at("model.layers.0.self_attn.q_proj.weight")
+        .scale;
+  };
+  EXPECT_EQ(scale(json::object()), 4.0f) << "lora_alpha is 8";
+  EXPECT_EQ(scale({{"lora_alpha", 6}}), 3.0f);
+  EXPECT_FLOAT_EQ(scale({{"lora_alpha", 6}, {"use_rslora", true}}), 6.0f / std::sqrt(2.0f));
+  // A name is that of a whole module, or of the last parts of its path.
+  EXPECT_EQ(scale({{"lora_alpha", 6}, {"alpha_pattern", {{"q_proj", 10}}}}), 5.0f);
+  EXPECT_EQ(scale({{"lora_alpha", 6}, {"alpha_pattern", {{"self_attn.q_proj", 10}}}}), 5.0f);
+  EXPECT_EQ(scale({{"lora_alpha", 6}, {"alpha_pattern", {{"proj", 10}}}}), 3.0f);
+  EXPECT_EQ(scale({{"r", 4}, {"rank_pattern", {{"q_proj", 2}}}, {"lora_alpha", 6}}), 3.0f);
+}
 
 class BadAdapters : public ::testing::Test {
  protected:

@@ -55,6 +55,21 @@ TEST(ModelConfig, ReadsEveryStoredModel) {
   EXPECT_GE(found, 10);
 }
 
+// The defaults of transformers' classes, and null where it means none.
+TEST(ModelConfig, FieldsThatAreMissingOrNull) {
+  EXPECT_EQ(parse("llama").max_position_embeddings, 2048);
+  EXPECT_EQ(parse("mistral").max_position_embeddings, 131072);
+  EXPECT_EQ(parse("qwen2").max_position_embeddings, 32768);
+  EXPECT_EQ(parse("llama").bos_token_id, 1);
+  EXPECT_EQ(parse("llama", R"(, "bos_token_id": null)").bos_token_id, std::nullopt);
+}
+
+// A window as long as the context hides nothing.
+TEST(ModelConfig, WindowsOfLlama) {
+  parse("llama", R"(, "max_position_embeddings": 64, "sliding_window": 64)");
+  expect_contains(error_of("llama", R"(, "max_position_embeddings": 64, "sliding_window": 63)"), "sliding_window");
+}
+
 TEST(ModelConfig, StoredModelsSayWhatTheyShow) {
   EXPECT_TRUE(load_model_config(models / "llama_tied").tie_word_embeddings);
   EXPECT_EQ(load_model_config(models / "llama_tied").head_dim, 24);
@@ -242,6 +257,19 @@ const RopeCase rope_cases[] = {
      {1.0f, 0.749894202f, 0.133352146f, 0.0279739965f, 0.00948851742f, 0.00302799162f, 0.000547162897f,
       3.33380376e-05f},
      1.5f},
+    {"yarn of a long context",  // the ramp ends behind the last pair
+     R"({"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0, "original_max_position_embeddings": 1000000})",
+     2000000,
+     0,
+     {1.0f, 0.749894202f, 0.133352146f, 0.0316227786f, 0.0133352149f, 0.00562341325f, 0.00177827943f, 0.000123094302f},
+     1.06931472f},
+    {"yarn without a ramp",
+     R"({"rope_type": "yarn", "rope_theta": 10000.0, "factor": 2.0, "original_max_position_embeddings": 6})",
+     12,
+     0,
+     {1.0f, 0.374947101f, 0.0666760728f, 0.0158113893f, 0.00666760746f, 0.00281170662f, 0.000889139716f,
+      6.66760752e-05f},
+     1.06931472f},
 };
 
 TEST(RopeFrequencies, AgreeWithTransformers) {
@@ -260,6 +288,17 @@ TEST(RopeFrequencies, AgreeWithTransformers) {
       }
     }
   }
+}
+
+// As in transformers, a factor that stretches nothing leaves attention as it is; yarn's has to be there, if only as null.
+TEST(RopeFrequencies, FactorsBelowOne) {
+  EXPECT_EQ(parse("llama", R"(, "rope_scaling": {"type": "yarn", "factor": 0.5})").rope.attention_factor, 1.0f);
+  EXPECT_EQ(
+      parse("llama", R"(, "head_dim": 4, "rope_scaling": {"type": "longrope", "factor": 0.5, "short_factor": [1, 1],
+    "long_factor": [1, 1]})")
+          .rope.attention_factor,
+      1.0f);
+  expect_contains(error_of("llama", R"(, "rope_scaling": {"type": "yarn"})"), "\"rope_scaling.factor\" is missing");
 }
 
 TEST(RopeFrequencies, ThetaBesideTheParameters) {

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <numeric>
+#include <optional>
 #include <random>
 
 #include "anyaccel/accelerator.h"
@@ -245,7 +246,8 @@ TEST(PackedMatrices, BadTensorsAreRefusedByName) {
 
 // Four rows of 64 integers of 4 bits in two groups, in the layout of compressed-tensors.
 TEST(PackedMatrices, OrdersAndZeroPointsThatSettingsContradictAreRefused) {
-  const auto error_of = [](const std::string& weights, const std::vector<uint32_t>& zeros) {
+  const auto error_of = [](const std::string& weights, const std::vector<uint32_t>& zeros,
+                           const std::optional<TensorData>& more = {}) {
     const std::string json =
         R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"g":
         {"targets": ["Linear"], "weights": {"num_bits": 4, "strategy": "group", "group_size": 32)" +
@@ -255,6 +257,7 @@ TEST(PackedMatrices, OrdersAndZeroPointsThatSettingsContradictAreRefused) {
         {{"m.weight_packed", DType::I32, {4, 8}}, bytes_of_numbers(std::vector<uint32_t>(32, 0x9a8b7c6du))},
         {{"m.weight_scale", DType::F32, {4, 2}}, bytes_of_numbers(std::vector<float>(8, 0.5F))}};
     if (!zeros.empty()) tensors.push_back({{"m.weight_zero_point", DType::I32, {1, 2}}, bytes_of_numbers(zeros)});
+    if (more) tensors.push_back(*more);
     write_model(dir.path(), tensors);
     const Checkpoint checkpoint = Checkpoint::open(dir.path());
     try {
@@ -270,6 +273,15 @@ TEST(PackedMatrices, OrdersAndZeroPointsThatSettingsContradictAreRefused) {
   expect_contains(error_of("", {0x8888u, 0x8878u}), "m.weight_zero_point\" (compressed-tensors): zero point 3 is 7");
   EXPECT_EQ(error_of(R"(, "symmetric": false)", {0x8888u, 0x8878u}), "");
   EXPECT_EQ(error_of(R"(, "actorder": "weight")", {}), "");
+  // An order that was never set.
+  EXPECT_EQ(error_of("", {},
+                     TensorData{{"m.weight_g_idx", DType::I32, {64}}, bytes_of_numbers(std::vector<int32_t>(64, -1))}),
+            "");
+  const auto shape = [](int64_t columns) {
+    return TensorData{{"m.weight_shape", DType::I64, {2}}, bytes_of_numbers(std::vector<int64_t>{4, columns})};
+  };
+  EXPECT_EQ(error_of("", {}, shape(64)), "");
+  expect_contains(error_of("", {}, shape(60)), "says 60; expected 64");
   for (const char* order : {"group", "dynamic"}) {
     const std::string error = error_of(R"(, "actorder": ")" + std::string(order) + "\"", {});
     expect_contains(error, "m.weight_g_idx\" (compressed-tensors): is missing; expected the group of each of the 64");
@@ -345,6 +357,8 @@ TEST(PackedMatrices, SettingsThatMayChangeTheWeightsAreRefusedByName) {
                   ->zeros_less_one);
   EXPECT_FALSE(quantization(gptq(R"(, "checkpoint_format": "gptq_v2", "format": "gptq_v2")"))->zeros_less_one);
   EXPECT_FALSE(quantization(gptq(R"(, "format": "gptq_v2")"))->zeros_less_one);
+  EXPECT_TRUE(quantization(gptq(""))->symmetric);
+  EXPECT_TRUE(quantization(gptq(""))->zeros_less_one);
   EXPECT_NE(
       quantization(R"({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": true, "damp_percent": 0.1,
       "desc_act": false, "act_group_aware": true, "sym": true, "true_sequential": true, "format": "gemm", "batch_size": 1,
@@ -384,6 +398,17 @@ TEST(PackedMatrices, SettingsThatMayChangeTheWeightsAreRefusedByName) {
   const std::string int4 = R"("num_bits": 4, "type": "int", "symmetric": true, "strategy": "group", "group_size": 32)";
   EXPECT_NE(quantization(compressed("pack-quantized", int4)), nullptr);
   refused("marlin-24", compressed("marlin-24", int4));
+  refused("quantization_status", compressed("pack-quantized", int4, R"(, "quantization_status": "calibration")"));
+  // Two groups of modules with the same settings, and with others.
+  const auto two = [&](const std::string& group_size) {
+    return R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {"a": {"targets": ["Linear"],
+      "weights": {)" +
+           int4 + R"(}}, "b": {"targets": ["o_proj"], "weights": {"num_bits": 4, "type": "int", "symmetric": true,
+      "strategy": "group", "group_size": )" +
+           group_size + "}}}}";
+  };
+  EXPECT_NE(quantization(two("32")), nullptr);
+  refused("quantized in different ways", two("64"));
   refused("kv_cache_scheme", compressed("pack-quantized", int4, R"(, "kv_cache_scheme": {"num_bits": 8})"));
   refused("sparse", compressed("pack-quantized", int4, R"(, "sparsity_config": {"format": "sparse-bitmask"})"));
   // Rotations as llm-compressor 0.14 writes them: R1 and R2 are merged into the weights, R4 is computed by the model.

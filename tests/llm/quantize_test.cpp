@@ -13,6 +13,7 @@
 #include <set>
 
 #include "anyaccel/accelerator.h"
+#include "anyaccel/llm/make_model.h"
 #include "anyaccel/llm/perplexity.h"
 #include "anyaccel/llm/session.h"
 #include "anyaccel/llm/tokenizer.h"
@@ -146,6 +147,30 @@ TEST(Quantize, FilesHoldTheModelsOfDirectories) {
       EXPECT_LE(relative_error(found, logits_of(in, ids, exact)), rounding) << name << " " << type;
       EXPECT_NE(Model::load(in, exact)->quantized_formats(), "");
     }
+  }
+}
+
+// Matrices of more than 4 Mi values are read, quantized, decoded and written in pieces.
+TEST(Quantize, LargeMatricesHaveAllTheirPieces) {
+  const TestDirectory dir;
+  ModelShape shape = find_model_shape("tiny");
+  shape.layers = 1;
+  shape.hidden_size = 64;
+  shape.intermediate_size = 66048;
+  const std::string in = (dir.path() / "large").string();
+  make_model(shape, in);
+  const std::vector<int32_t> ids = {5, 6, 7};
+  LoadOptions exact, at_load;
+  exact.dtype = at_load.dtype = DType::F32;
+  const std::vector<float> expected = logits_of(in, ids, exact);
+  at_load.dtype = DType::None;
+  for (const char* type : {"q8_0", "int8"}) {
+    const std::string out = (dir.path() / (std::string("out") + (type[0] == 'q' ? ".gguf" : ""))).string();
+    quantize_with_progress(in, out, type);
+    EXPECT_LE(relative_error(expected, logits_of(out, ids, exact)), 0.02) << type << ", decoded";
+    EXPECT_LE(relative_error(expected, logits_of(out, ids, {})), 0.02) << type << ", in blocks";
+    at_load.quantize = type;
+    EXPECT_LE(relative_error(expected, logits_of(in, ids, at_load)), 0.02) << type << ", while loading";
   }
 }
 

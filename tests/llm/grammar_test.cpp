@@ -69,6 +69,8 @@ item ::= [^\n\x41-\u0043]{1,3} "."?
   EXPECT_TRUE(accepts("root ::= .", "\xF0\x9F\x98\x80"));
   EXPECT_FALSE(accepts("root ::= .", "\xF0\x9F\x98"));
   EXPECT_FALSE(accepts("root ::= .", "\xED\xA0\x80"));  // a surrogate
+  EXPECT_TRUE(accepts("root ::= [a-]+", "a-"));
+  EXPECT_FALSE(accepts("root ::= [a-]+", "b"));
   EXPECT_TRUE(accepts("root ::= a\n  | b\na ::= \"x\"\nb ::= \"y\" | \"\"\r\n", "y"));
   // Nested brackets, deeper than any stack of calls allows.
   std::string nested(20000, '(');
@@ -113,6 +115,82 @@ TEST(Grammar, RefusesWithTheLine) {
   // Ambiguous without end: found where the text is read.
   const auto ambiguous = Grammar::parse_gbnf("root ::= (\"a\" root \"b\" | \"a\" root \"b\" \"b\" | \"\")", "g");
   EXPECT_THROW(ambiguous->accepts(std::string(200, 'a')), InvalidArgument);
+}
+
+// Every whole number from -130 to 130, and fractions around the bounds, is accepted if and only if it is within them.
+TEST(JsonSchema, NumbersAreThoseWithinTheirBounds) {
+  std::vector<std::string> wholes, all;
+  for (int n = -130; n <= 130; ++n) wholes.push_back(std::to_string(n));
+  all = wholes;
+  for (const int n : {-13, -12, -2, -1, 0, 1, 6, 7, 88, 89, 97, 98, 99, 104, 105}) {
+    for (const char* fraction : {"001", "2", "249", "25", "251", "4", "499", "5", "51", "75", "9", "999"}) {
+      all.push_back(std::to_string(n) + "." + fraction);
+      if (n == 0) all.push_back("-0." + std::string(fraction));
+    }
+  }
+  struct Bound {
+    const char* text;  // null: none
+    double value;
+  };
+  const Bound lows[] = {{nullptr, -1e9}, {"-105", -105}, {"-12.5", -12.5}, {"-1", -1},
+                        {"0", 0},        {"7", 7},       {"83", 83},       {"98.25", 98.25}};
+  const Bound highs[] = {{nullptr, 1e9}, {"-1", -1}, {"0", 0}, {"0.5", 0.5}, {"7", 7}, {"89", 89}, {"105", 105}};
+  for (const bool integer : {true, false}) {
+    for (const Bound& low : lows) {
+      for (const Bound& high : highs) {
+        for (const int exclusive : {0, 1, 2, 3}) {  // the low bound, the high one
+          std::string schema = std::string(R"({"type": ")") + (integer ? "integer\"" : "number\"");
+          if (low.text)
+            schema += std::string(exclusive & 1 ? R"(, "exclusiveMinimum": )" : R"(, "minimum": )") + low.text;
+          if (high.text)
+            schema += std::string(exclusive & 2 ? R"(, "exclusiveMaximum": )" : R"(, "maximum": )") + high.text;
+          schema += "}";
+          const auto is_within = [&](double value) {
+            return (exclusive & 1 ? value > low.value : value >= low.value) &&
+                   (exclusive & 2 ? value < high.value : value <= high.value);
+          };
+          std::shared_ptr<const Grammar> grammar;
+          try {
+            grammar = Grammar::parse_json_schema(schema, "s");
+          } catch (const InvalidArgument&) {
+            // There is none.
+          }
+          for (const std::string& text : integer ? wholes : all) {
+            ASSERT_EQ(grammar != nullptr && grammar->accepts(text), is_within(std::stod(text)))
+                << schema << " " << text;
+          }
+        }
+      }
+    }
+  }
+  const auto both = Grammar::parse_json_schema(R"({"type": "integer", "minimum": 3, "exclusiveMinimum": 3})", "s");
+  EXPECT_FALSE(both->accepts("3"));
+  EXPECT_TRUE(both->accepts("4"));
+}
+
+TEST(JsonSchema, ListsObjectsAndReferences) {
+  const auto accepts = [](const char* schema, const char* text) {
+    return Grammar::parse_json_schema(schema, "s")->accepts(text);
+  };
+  const char* const two = R"({"type": "array", "items": {"type": "integer"}, "minItems": 2})";
+  EXPECT_FALSE(accepts(two, "[]"));
+  EXPECT_FALSE(accepts(two, "[1]"));
+  EXPECT_TRUE(accepts(two, "[1,2]"));
+  const char* const shorter =
+      R"({"type": "array", "prefixItems": [{"type": "integer"}, {"type": "string"}], "maxItems": 1})";
+  EXPECT_TRUE(accepts(shorter, "[1]"));
+  EXPECT_FALSE(accepts(shorter, "[1,\"a\"]"));
+  const char* const absent = R"({"type": "object", "properties": {"a": false, "b": {"type": "integer"}}})";
+  EXPECT_TRUE(accepts(absent, "{\"b\":1}"));
+  EXPECT_FALSE(accepts(absent, "{\"a\":1,\"b\":1}"));
+  // An identifier that is the anchor of older drafts leaves the meaning of references.
+  EXPECT_TRUE(accepts(R"({"type": "array", "items": {"$id": "#x", "allOf": [{"$ref": "#/definitions/y"}]},
+                          "definitions": {"y": {"type": "null"}}})",
+                      "[null]"));
+  EXPECT_TRUE(accepts(R"({"type": "string", "pattern": "^.$"})", "\"\u00e9\""));
+  for (const char* line : {"\u2028", "\u2029"}) {
+    EXPECT_FALSE(accepts(R"({"type": "string", "pattern": "^.$"})", ("\"" + std::string(line) + "\"").c_str()));
+  }
 }
 
 // A text next to an exclusive bound that a double would hold as the bound itself is not a number within it.
@@ -236,6 +314,24 @@ TEST(Grammar, MasksAreWhatReadingTheBytesGives) {
   EXPECT_GT(masks_of("root ::= [\\x20-\\x7E\\u00A0-\\uFFFF]*", {"The"}), 100u);
   EXPECT_GT(masks_of("root ::= (\"the\" | \"then\" | \"there\" | \"a\" | \"th\" [a-z])+", {"", "th", "e", "n", "a"}),
             10u);
+}
+
+// The first token of a text has no space before it, and the same token later has.
+TEST(Grammar, SpacesOfTokensDependOnTheirPlace) {
+  const auto tokenizer = Tokenizer::parse_json(R"({"added_tokens": [], "normalizer": null, "post_processor": null,
+    "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true},
+    "decoder": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true},
+    "model": {"type": "BPE", "vocab": {"▁": 0, "a": 1, "▁a": 2}, "merges": ["▁ a"]}})",
+                                               "tokenizer.json");
+  const TokenGrammar tokens(Grammar::parse_gbnf("root ::= \"a a\"", "g"),
+                            std::make_shared<VocabularyTries>(*tokenizer, 3));
+  TokenGrammar::Reading reading = tokens.start();
+  EXPECT_TRUE(tokens.allowed(reading)->has(2));
+  tokens.read(reading, 2);
+  EXPECT_TRUE(tokens.allowed(reading)->has(2));
+  EXPECT_FALSE(tokens.allowed(reading)->has(1));
+  tokens.read(reading, 2);
+  EXPECT_TRUE(tokens.is_complete(reading));
 }
 
 // A byte-level tokenizer with `words` tokens of letters beside the printable characters, and 200 with quotes.

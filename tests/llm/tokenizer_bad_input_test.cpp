@@ -1,6 +1,7 @@
 // Damaged, unsupported and hostile tokenizer files: each is refused with a message that names the part.
 #include <gtest/gtest.h>
 
+#include "anyaccel/error.h"
 #include "anyaccel/llm/tokenizer.h"
 #include "llm/test_directory.h"
 #include "llm/tokenizer/regex.h"
@@ -42,6 +43,17 @@ TEST(TokenizerJson, TheSmallOneWorks) {
   EXPECT_EQ(tokenizer->encode("abaab<s>xb"), (std::vector<int32_t>{2, 0, 2, 3, 1}));
   EXPECT_EQ(tokenizer->vocab_size(), 4);
   EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{2, 3, 0}), "ab a");
+}
+
+// What is removed at the end of a text is of its last token, which no token knows.
+TEST(TokenizerJson, TextsOfTokensAreTheirOwn) {
+  Parts parts;
+  parts.decoder =
+      R"({"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "Strip", "content": "b", "start": 0, "stop": 0}]})";
+  EXPECT_EQ(parts.load()->token_bytes(2, false), "ab");
+  parts.decoder =
+      R"({"type": "Sequence", "decoders": [{"type": "Fuse"}, {"type": "Strip", "content": "b", "start": 0, "stop": 1}]})";
+  EXPECT_THROW(parts.load()->token_bytes(2, false), NotImplementedError);
 }
 
 TEST(TokenizerJson, BadModels) {
@@ -234,6 +246,18 @@ TEST(TokenizerModel, TheSmallOneWorks) {
       unknown_piece + piece("<s>", 3) + piece("\xE2\x96\x81", 1) + piece("a", 1) + bpe, "tokenizer.model");
   EXPECT_EQ(tokenizer->encode("a"), (std::vector<int32_t>{1, 2, 3}));
   EXPECT_EQ(tokenizer->decode(std::vector<int32_t>{1, 2, 3}), "a");
+}
+
+// Beside a config.json without a class, the file itself says whether a space is put before a text.
+TEST(TokenizerModel, SpacesBeforeATextAreThoseOfTheFile) {
+  for (const char prefix : {0, 1}) {
+    const testing::TestDirectory dir;
+    dir.write("tokenizer.model", unknown_piece + piece("<s>", 3) + piece("\xE2\x96\x81", 1) + piece("a", 1) + bpe +
+                                     field(3, std::string({3 << 3, prefix, 4 << 3, 0})));
+    dir.write("config.json", R"({"model_type": "mistral"})");
+    EXPECT_EQ(Tokenizer::load(dir.path())->encode("a"),
+              prefix ? (std::vector<int32_t>{1, 2, 3}) : (std::vector<int32_t>{1, 3}));
+  }
 }
 
 TEST(TokenizerModel, UnsupportedKindsAreNamed) {

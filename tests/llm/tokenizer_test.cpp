@@ -117,6 +117,43 @@ TEST(Tokenizer, TheLastOfEqualUnigramTokensCounts) {
   EXPECT_EQ(tokenizer->id_to_token(3), "ab");
 }
 
+// Components whose settings the stored tokenizers do not have, against Hugging Face tokenizers 0.23.3. Words of the vocabulary are
+// tokens as a whole, so that the pieces show.
+TEST(Tokenizer, SettingsOfComponents) {
+  struct Case {
+    const char *normalizer, *pre_tokenizer, *merges, *text;
+    std::vector<const char*> tokens;
+  };
+  const std::string bert = R"({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, )";
+  const std::string keeps_case = bert + R"("strip_accents": null, "lowercase": false})";
+  const std::string lowers = bert + R"("strip_accents": null, "lowercase": true})";
+  const char* const first_word = R"({"type": "Sequence", "pretokenizers": [{"type": "Split", "pattern": {"String": "b"},
+    "behavior": "Isolated", "invert": false}, {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first",
+    "split": false}]})";
+  const Case cases[] = {
+      {keeps_case.c_str(), "null", "", "éa", {"é", "a"}},
+      {lowers.c_str(), "null", "", "éa", {"e", "a"}},
+      {keeps_case.c_str(), "null", "", "a\U0002B820b", {"a\U0002B820b"}},
+      {R"({"type": "Nmt"})", "null", "", "a▁b", {"a b"}},
+      {"null", R"({"type": "Digits", "individual_digits": false})", "", "a12b", {"a", "12", "b"}},
+      {"null", R"({"type": "Digits", "individual_digits": true})", "", "a12b", {"a", "1", "2", "b"}},
+      {"null", first_word, "", "abc", {"▁a", "b", "c"}},
+      {"null", "null", R"("#version: 0.2", "a c")", "acb", {"ac", "b"}},
+  };
+  for (const Case& each : cases) {
+    const std::string json = std::string(R"({"added_tokens": [], "normalizer": )") + each.normalizer +
+                             R"(, "pre_tokenizer": )" + each.pre_tokenizer +
+                             R"(, "post_processor": null, "decoder": null, "model": {"type": "BPE", "unk_token": "?",
+      "ignore_merges": true, "vocab": {"?": 0, "a": 1, "b": 2, "c": 3, "e": 4, "é": 5, "1": 6, "2": 7, "12": 8, " ": 9, "▁": 10,
+      "▁a": 11, "a𫠠b": 12, "a b": 13, "ac": 14}, "merges": [)" +
+                             each.merges + "]}}";
+    const auto tokenizer = Tokenizer::parse_json(json, "tokenizer.json");
+    std::vector<std::string> tokens;
+    for (const int32_t id : tokenizer->encode(each.text)) tokens.push_back(tokenizer->id_to_token(id).value_or("none"));
+    EXPECT_EQ(tokens, std::vector<std::string>(each.tokens.begin(), each.tokens.end())) << json << " " << each.text;
+  }
+}
+
 TEST(Tokenizer, BrokenUtf8IsReplaced) {
   for (const auto& dir : directories()) {
     SCOPED_TRACE(dir.string());

@@ -68,6 +68,26 @@ TEST(NnTraining, PiecesGiveWhatTheWholeBatchGives) {
   EXPECT_LT(largest_difference(whole.weights(), pieces.weights()), 2e-3);
 }
 
+// Each piece counts as much as the others, however many of its places have a target.
+TEST(NnTraining, PiecesOfDifferentTargetsAreAveraged) {
+  RunOptions options;
+  options.trainer = quick_trainer();
+  TestRun run(options);
+  std::vector<int32_t> ids, targets;
+  for (uint64_t i = 0; i < 2; ++i) {
+    const auto tokens = counting(i, 21);
+    ids.insert(ids.end(), tokens.begin(), tokens.end() - 1);
+    targets.insert(targets.end(), tokens.begin() + 1, tokens.end());
+  }
+  std::vector<int32_t> few(targets.size(), -1);
+  few[3] = targets[3];
+  const Batch pieces[] = {Batch::from_host(run.context, 2, 20, ids, targets),
+                          Batch::from_host(run.context, 2, 20, ids, few)};
+  const double expected =
+      (run.trainer->evaluate(std::span(pieces).first(1)) + run.trainer->evaluate(std::span(pieces).last(1))) / 2;
+  EXPECT_NEAR(run.trainer->step(pieces).loss, expected, 1e-4);
+}
+
 TEST(NnTraining, RanksGiveWhatOneProcessGives) {
   if (!get_accelerator()->is_host_coherent()) GTEST_SKIP() << "ranks as threads need the host's memory";
   RunOptions options;
@@ -139,6 +159,56 @@ TEST(NnTraining, Float16SkipsStepsThatOverflow) {
   const double scale = run.trainer->loss_scale();
   run.steps(2);
   EXPECT_GT(run.trainer->loss_scale(), scale / 3);  // doubled after three good steps, unless that was too much
+}
+
+// Clipping scales the gradients once, wherever the states are.
+TEST(NnTraining, AdagradClipsTheSameEverywhere) {
+  if (!get_accelerator()->is_host_coherent()) GTEST_SKIP() << "adagrad is on the host only here";
+  std::vector<std::vector<float>> weights;
+  for (const Placement placement : {Placement::Device, Placement::Host}) {
+    RunOptions options;
+    options.trainer = quick_trainer();
+    options.trainer.max_norm = 0.3;
+    options.optimizer.name = "adagrad";
+    options.optimizer.placement = placement;
+    TestRun run(options);
+    run.steps(6);
+    weights.push_back(run.weights());
+  }
+  EXPECT_LT(largest_difference(weights[0], weights[1]), 1e-5);
+}
+
+// What a checkpoint says of steps that were skipped and of those since: the optimizer's count, and when the scale grows.
+TEST(NnTraining, Float16GoesOnWithItsCounts) {
+  RunOptions options;
+  options.dtype = DType::F16;
+  options.trainer = quick_trainer();
+  options.trainer.first_scale = 0x1p40;
+  options.trainer.scale_window = 1000;
+  TestRun whole(options);
+  while (whole.step().skipped) ASSERT_LT(whole.trainer->steps_done(), 60);
+  ASSERT_GT(whole.trainer->skipped_steps(), 0);
+  EXPECT_EQ(whole.trainer->good_steps(), 1);
+  const TestDirectory directory;
+  TrainingState state;
+  state.steps_done = whole.trainer->steps_done();
+  state.loss_scale = whole.trainer->loss_scale();
+  state.good_steps = whole.trainer->good_steps();
+  state.skipped_steps = whole.trainer->skipped_steps();
+  state.losses.assign(static_cast<size_t>(state.steps_done), 1.5f);
+  save_checkpoint(directory.path() / "checkpoint", whole.parameters, *whole.optimizer, state, {});
+  TestRun later(options);
+  const TrainingState read = load_checkpoint(directory.path() / "checkpoint", later.parameters, *later.optimizer);
+  later.trainer->set_progress(read.steps_done, read.loss_scale, read.good_steps, read.skipped_steps);
+  EXPECT_EQ(later.trainer->good_steps(), 1);
+  EXPECT_EQ(later.trainer->skipped_steps(), state.skipped_steps);
+  whole.steps(2);
+  later.steps(2);
+  EXPECT_EQ(later.weights(), whole.weights());
+  // An overflow begins the count anew.
+  later.trainer->set_progress(later.trainer->steps_done(), 0x1p100, 2, read.skipped_steps);
+  EXPECT_TRUE(later.step().skipped);
+  EXPECT_EQ(later.trainer->good_steps(), 0);
 }
 
 TrainingState state_of(TestRun& run) {

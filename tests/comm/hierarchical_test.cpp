@@ -1,7 +1,13 @@
 // Several hosts at once: threads as ranks, of which some share a "host" (shared memory) and the hosts talk through Gloo.
+#include <atomic>
+#include <chrono>
 #include <filesystem>
+#include <thread>
+#include <type_traits>
+#include <utility>
 
 #include "base/files/install_paths.h"
+#include "base/scalar_convert.h"
 #include "comm/host_communicator.h"
 #include "message_test_support.h"
 
@@ -75,20 +81,21 @@ TEST_P(Hierarchical, SumsHostByHost) {
 }
 
 TEST_P(Hierarchical, RoundsNarrowFloatsOnce) {
-  constexpr int64_t kCount = 70000;
+  // In the first topology, more than are widened at once.
+  const int64_t count = GetParam() == 0 ? (1 << 20) + 1234 : 70000;
   const auto narrow = [](int rank, int64_t i) { return float_to_bf16(value_of(rank, i)); };
   const std::vector<float> sum = sum_by_hosts(
-      hosts(), [&](int rank, int64_t i) { return bf16_to_float(narrow(rank, i)); }, kCount);
+      hosts(), [&](int rank, int64_t i) { return bf16_to_float(narrow(rank, i)); }, count);
   on_ranks(size(), [&](int rank) {
     const auto c = join(rank, hosts());
     for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Avg}) {
-      std::vector<uint16_t> data(kCount), expected(kCount);
+      std::vector<uint16_t> data(sum.size()), expected(sum.size());
       for (size_t i = 0; i < data.size(); ++i) {
         data[i] = narrow(rank, static_cast<int64_t>(i));
         expected[i] = float_to_bf16(op == ReduceOp::Avg ? sum[i] / static_cast<float>(size()) : sum[i]);
       }
       if (hosts().size() < 2) continue;
-      c->all_reduce(data.data(), kCount, DType::BF16, op);
+      c->all_reduce(data.data(), count, DType::BF16, op);
       EXPECT_EQ(data, expected) << reduce_op_name(op);
     }
   });
@@ -114,6 +121,72 @@ TEST_P(Hierarchical, ReducesIntegers) {
       int32_t expected = 0;
       for (int r = 0; r < size(); ++r) expected ^= i * (r + 1) - 500;
       EXPECT_EQ(data[static_cast<size_t>(i)], expected);
+    }
+  });
+}
+
+TEST_P(Hierarchical, RoundsFloatsOfAByteOnce) {
+  constexpr int64_t kCount = 1000;
+  if (size() < 2) return;
+  for (const auto& [dtype, format] : {std::pair{DType::F8E4M3, &kE4M3}, std::pair{DType::F8E5M2, &kE5M2}}) {
+    const auto narrow = [format = format](int rank, int64_t i) {
+      return float_to_fp8(static_cast<float>((i * 5 + rank * 3) % 64) / 8, *format);
+    };
+    const std::vector<float> sum = sum_by_hosts(
+        hosts(), [&](int rank, int64_t i) { return fp8_to_float(narrow(rank, i), *format); }, kCount);
+    store_ = make_local_store();
+    on_ranks(size(), [&, dtype = dtype, format = format](int rank) {
+      const auto c = join(rank, hosts());
+      for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Avg}) {
+        std::vector<uint8_t> data(kCount), expected(kCount);
+        for (size_t i = 0; i < data.size(); ++i) {
+          data[i] = narrow(rank, static_cast<int64_t>(i));
+          expected[i] = float_to_fp8(op == ReduceOp::Avg ? sum[i] / static_cast<float>(size()) : sum[i], *format);
+        }
+        c->all_reduce(data.data(), kCount, dtype, op);
+        EXPECT_EQ(data, expected) << dtype_name(dtype) << ' ' << reduce_op_name(op);
+      }
+    });
+  }
+}
+
+template <class Integer>
+void check_average(HostCommunicator& c, int rank, DType dtype) {
+  constexpr int64_t kCount = 100;
+  const auto value = [](int of, int64_t i) {
+    return static_cast<Integer>(i % 20 + of - (std::is_signed_v<Integer> ? 18 : 0));
+  };
+  std::vector<Integer> data(kCount), expected(kCount);
+  for (int64_t i = 0; i < kCount; ++i) {
+    int64_t sum = 0;
+    for (int r = 0; r < c.size(); ++r) sum += value(r, i);
+    data[static_cast<size_t>(i)] = value(rank, i);
+    expected[static_cast<size_t>(i)] = static_cast<Integer>(sum / c.size());
+  }
+  c.all_reduce(data.data(), kCount, dtype, ReduceOp::Avg);
+  EXPECT_EQ(data, expected) << dtype_name(dtype);
+}
+
+TEST_P(Hierarchical, AveragesIntegersOfEveryType) {
+  on_ranks(size(), [&](int rank) {
+    const auto c = join(rank, hosts());
+    check_average<uint8_t>(*c, rank, DType::U8);
+    check_average<int8_t>(*c, rank, DType::I8);
+    check_average<int16_t>(*c, rank, DType::I16);
+    check_average<int32_t>(*c, rank, DType::I32);
+    check_average<int64_t>(*c, rank, DType::I64);
+  });
+}
+
+TEST_P(Hierarchical, NobodyLeavesABarrierBeforeAllHaveCome) {
+  std::atomic<int> arrived{0};
+  on_ranks(size(), [&](int rank) {
+    const auto c = join(rank, hosts());
+    for (int late = 0; late < size(); ++late) {
+      if (rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      ++arrived;
+      c->barrier();
+      EXPECT_GE(arrived, size() * (late + 1)) << "rank " << rank << " did not wait for rank " << late;
     }
   });
 }

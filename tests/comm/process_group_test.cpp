@@ -258,6 +258,42 @@ TEST(ProcessGroup, AnAsynchronousOperationDoesNotBlockItsCaller) {
   }));
 }
 
+// A complete operation has its result where the tensor is: no stream need wait for it.
+TEST(ProcessGroup, ACompleteOperationHasItsResult) {
+  expect_none(run_group(2, {}, [&](ProcessGroup& group) {
+    for (int round = 0; round < 5; ++round) {
+      const Tensor t = tensor_of({1, 2, 3});
+      const Work work = group.all_reduce(t, ReduceOp::Sum, true);
+      while (!work.done()) std::this_thread::yield();
+      EXPECT_EQ(values_of(t), (Values{2, 4, 6}));
+    }
+  }));
+}
+
+// Operations of several streams share memory of the host, and run in the order of their calls.
+TEST(ProcessGroup, OperationsOfSeveralStreamsFollowEachOther) {
+  expect_none(run_group(2, {}, [&](ProcessGroup& group) {
+    Accelerator& accelerator = *get_accelerator();
+    const Stream other = accelerator.Stream();
+    const Tensor first = tensor_of({1});
+    Tensor second;
+    {
+      const ScopeGuard current = accelerator.stream(other);
+      second = tensor_of({10});
+    }
+    for (int round = 0; round < 3; ++round) {
+      group.all_reduce(first);
+      const ScopeGuard current = accelerator.stream(other);
+      group.all_reduce(second);
+    }
+    {
+      const ScopeGuard current = accelerator.stream(other);
+      EXPECT_EQ(values_of(second), (Values{80}));
+    }
+    EXPECT_EQ(values_of(first), (Values{8}));
+  }));
+}
+
 TEST(ProcessGroup, Subgroups) {
   for (const Carrier carrier : {Carrier::SharedMemory}) {
     Settings settings;

@@ -240,6 +240,29 @@ TEST_P(Collectives, Messages) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Collectives, ::testing::Values(1, 2, 3, 4, 7));
 
+// In processes, each of which has the blocks of the others at other addresses.
+TEST(SharedMemory, MemoryAtThePlaceOfAReleasedBlockIsLikeAnyOther) {
+  const std::vector<test::Report> reports = test::run_processes(2, [](const Membership& membership) {
+    const auto group = make_shared_memory_communicator(membership);
+    constexpr int64_t count = 100000;
+    constexpr size_t bytes = count * sizeof(float);
+    SharedBlock block = group->share(bytes);
+    void* const place = block.data;
+    block = {};
+    auto* const data = static_cast<float*>(
+        mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0));
+    if (data != place) throw std::runtime_error("the block is still there");
+    const std::vector<float> start = values(membership.rank, count);
+    std::copy(start.begin(), start.end(), data);
+    group->all_reduce(data, count, DType::F32, ReduceOp::Sum);
+    if (std::vector<float>(data, data + count) != sums(2, count)) throw std::runtime_error("a wrong sum");
+  });
+  for (const test::Report& report : reports) {
+    EXPECT_EQ(report.text, "");
+    EXPECT_EQ(report.status, 0);
+  }
+}
+
 TEST(SharedMemory, ManyRanks) {
   constexpr int kRanks = 24;
   run_threads(kRanks, [&](const Membership& membership) {

@@ -364,14 +364,55 @@ struct GroupAddress {
   socklen_t length = 0;
 };
 
+// What a member says first, as in exchange.cpp.
+struct Hello {
+  uint32_t version;
+  int32_t rank, size;
+  char secret[32];
+};
+
+// Connects to a group of which the store has this entry, and says it is a member; with another secret unless `knows`.
+FileDescriptor say_hello(const std::string& entry, Hello hello, bool knows) {
+  FileDescriptor fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  EXPECT_TRUE(GroupAddress(entry).connects(fd));
+  std::string secret = entry.substr(entry.find(' ') + 1);
+  if (!knows) std::reverse(secret.begin(), secret.end());
+  secret.copy(hello.secret, sizeof(hello.secret));
+  EXPECT_EQ(write(fd.get(), &hello, sizeof(hello)), static_cast<ssize_t>(sizeof(hello)));
+  return fd;
+}
+
+TEST(SharedMemoryFailure, AMemberThatDoesNotFitIsAnError) {
+  struct Wrong {
+    std::vector<Hello> hellos;
+    std::string said;
+  };
+  for (const Wrong& wrong : {Wrong{{{3, 1, 3, {}}}, "rank 1 of 3, version 3"}, Wrong{{{2, 1, 4, {}}}, "rank 1 of 4"},
+                             Wrong{{{2, 3, 3, {}}}, "rank 3 of 3"}, Wrong{{{2, 0, 3, {}}}, "rank 0 of 3"},
+                             Wrong{{{2, 1, 3, {}}, {2, 1, 3, {}}}, "rank 1 of 3, version 2"}}) {
+    const auto store = make_local_store();
+    Membership membership = test::member(0, 3, store);
+    membership.timeout = kSoon;
+    std::string said;
+    std::thread first([&] { said = text_of([&] { make_shared_memory_communicator(membership); }); });
+    const std::string entry = store->get("shared_memory", 20s);
+    std::vector<FileDescriptor> members;
+    for (const Hello& hello : wrong.hellos) members.push_back(say_hello(entry, hello, true));
+    first.join();
+    EXPECT_TRUE(contains(said, wrong.said)) << said;
+  }
+}
+
 TEST(SharedMemoryFailure, StrangersAreTurnedAway) {
-  // Something connects to the socket and says nonsense; the group is made all the same.
+  // Something connects to the socket and says nonsense, or that it is a member, without the secret; the group is made all the same.
   const auto store = make_local_store();
   std::thread first([&] {
     const auto group = make_shared_memory_communicator(test::member(0, 2, store));
     group->barrier();
   });
-  const GroupAddress address(store->get("shared_memory", 20s));
+  const std::string entry = store->get("shared_memory", 20s);
+  const FileDescriptor liar = say_hello(entry, {2, 1, 2, {}}, false);
+  const GroupAddress address(entry);
   const FileDescriptor silent(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const FileDescriptor loud(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   EXPECT_TRUE(address.connects(silent));

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <thread>
 
+#include "accelerators/cpu/memory.h"
 #include "accelerators/cpu/topology.h"
 #include "anyaccel/detection.h"
 #include "anyaccel/error.h"
@@ -173,6 +174,32 @@ TEST_F(CpuDriver, PinnedMemoryIsLocked) {
   EXPECT_TRUE(cpu->is_pinned(pinned.slice(0, 10, 20)));
   EXPECT_EQ(pinned.to_vector<float>(), ordinary.to_vector<float>());
   EXPECT_FALSE(cpu->unpin_memory(ordinary));
+}
+
+// Registered ranges may touch. One that reaches into another is refused, from either side, and changes nothing.
+TEST(CpuMemory, KnowsWhereRegisteredRangesEnd) {
+  constexpr size_t page = 4096;
+  alignas(page) static char memory[4 * page];
+  for (const size_t begin : {1, 2, 0}) cpu::register_range(memory + begin * page, page);
+  aa_memory_info info{};
+  ASSERT_TRUE(cpu::query(memory + 2 * page - 1, info));
+  EXPECT_EQ(info.base, memory + page);
+  EXPECT_EQ(info.size, page);
+  EXPECT_FALSE(cpu::query(memory + 3 * page, info));
+  for (const size_t begin : {0, 1, 2}) cpu::unregister_range(memory + begin * page);
+
+  cpu::register_range(memory + page, 2 * page);
+  for (const size_t begin : {0, 1, 2}) {
+    try {
+      cpu::register_range(memory + begin * page, 2 * page);
+      ADD_FAILURE() << "two ranges share page " << begin;
+    } catch (const InvalidArgument& error) {
+      EXPECT_EQ(error.code(), AA_ALREADY_EXISTS) << error.what();
+    }
+  }
+  EXPECT_FALSE(cpu::query(memory, info));
+  EXPECT_FALSE(cpu::query(memory + 3 * page, info));
+  cpu::unregister_range(memory + page);
 }
 
 // Over the limit: in a child process, because a limit once lowered stays. Root may lock without limit, so it becomes

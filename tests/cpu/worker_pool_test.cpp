@@ -3,6 +3,7 @@
 #include "accelerators/cpu/worker_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <xmmintrin.h>
@@ -22,6 +23,7 @@
 #include "anyaccel/error.h"
 #include "base/process/processors.h"
 #include "refuse_system_calls.h"
+#include "this_build.h"
 
 namespace anyaccel::cpu {
 namespace {
@@ -249,6 +251,70 @@ TEST_F(WorkerPoolTest, AForkedChildStartsItsOwnWorkers) {
   std::atomic<int> calls{0};
   pool_.run([&](int, int) { calls.fetch_add(1); });
   EXPECT_EQ(calls.load(), 2);
+}
+
+// A child has no threads but the one that forked: it must not find a region of another one half run.
+TEST_F(WorkerPoolTest, AForkWaitsForTheRegionOfAnotherThread) {
+  pool_.set_size(2);
+  std::atomic<bool> begun{false}, ended{false};
+  std::thread other([&] {
+    pool_.run([&](int index, int) {
+      if (index != 0) return;
+      begun = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      ended = true;
+    });
+  });
+  while (!begun) std::this_thread::yield();
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    if (!ended) _exit(2);
+    std::atomic<int> calls{0};
+    pool_.run([&](int, int) { calls.fetch_add(1); });
+    _exit(calls.load() == 2 ? 0 : 1);
+  }
+  other.join();
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+}
+
+// Runs in a child, whose addresses suffice for the stacks of some of the threads.
+int use_a_pool_without_room_for_threads(WorkerPool& pool) {
+  alarm(60);
+  long pages = 0;
+  std::FILE* const statm = std::fopen("/proc/self/statm", "r");
+  if (statm == nullptr || std::fscanf(statm, "%ld", &pages) != 1) return 77;
+  std::fclose(statm);
+  rlimit limit{};
+  getrlimit(RLIMIT_AS, &limit);
+  const rlimit tight{static_cast<rlim_t>(pages * sysconf(_SC_PAGESIZE)) + (rlim_t{64} << 20), limit.rlim_max};
+  constexpr int kThreads = 128;
+  pool.set_size(kThreads);
+  if (setrlimit(RLIMIT_AS, &tight) != 0) return 77;
+  try {
+    pool.run([](int, int) {});
+    return 1;
+  } catch (const Error& error) {
+    if (error.code() != AA_RESOURCE_EXHAUSTED) return 2;
+  }
+  if (setrlimit(RLIMIT_AS, &limit) != 0) return 3;
+  std::atomic<int> calls{0};
+  pool.run([&](int, int) { calls.fetch_add(1); });
+  return calls.load() == kThreads ? 0 : 4;
+}
+
+TEST_F(WorkerPoolTest, RunsEveryIndexAfterTheSystemRefusedThreads) {
+  if (test::sanitizer() != test::Sanitizer::none) GTEST_SKIP() << "sanitizers map more than any limit";
+  pool_.set_size(1);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) _exit(use_a_pool_without_room_for_threads(pool_));
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "the addresses of this process cannot be limited";
+  EXPECT_EQ(status, 0);
 }
 #endif
 

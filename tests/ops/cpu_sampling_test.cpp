@@ -104,6 +104,7 @@ TEST(CpuSample, AgainstReference) {
       });
       const int64_t seed = random.integer(-1000, 1000), offset = random.integer(0, 1000);
       OpCase c = sample_case(logits, params, seed, offset, random.chance(0.5));
+      if (c.tensors[3].present()) c.tensors[3] = TestTensor::random_layout(random, DType::U8, {rows, v}, false);
       SCOPED_TRACE(c.text() + " temperature " + std::to_string(params.temperature) + " top_k " +
                    std::to_string(params.top_k) + " top_p " + std::to_string(params.top_p) + " min_p " +
                    std::to_string(params.min_p));
@@ -131,6 +132,33 @@ TEST(CpuSample, AgainstReference) {
       });
     }
   });
+}
+
+// Tokens far below the most likely ones, of which there are so many that most draws fall on one of them, are drawn if min_p keeps
+// them; if not, they take no part in the draws of the others. A min_p of 1 keeps what is as likely as the first, and nothing else.
+TEST(CpuSample, MinPOfManyUnlikelyTokens) {
+  const bool is_device = anyaccel::testing::device_under_test() != nullptr;  // of which a simulated one is slow
+  const int64_t rows = is_device ? 4 : 16, v = is_device ? 2000 : 20000;
+  for (const float min_p : {0.0f, 1e-9f, 0.0005f, 0.01f, 1.0f}) {
+    TestTensor logits(DType::F32, {rows, v});
+    logits.fill([&](int64_t i) {
+      const int64_t at = i % v;
+      return at == 3 || at == 5 ? 0.0 : at == 4 ? -0.001 : at == 6 ? -7.0 : -8.5;
+    });
+    OpCase c = sample_case(logits, {0, 1.0f, 0, 1.0f, min_p}, 17, 0, false);
+    run(c, true);
+    int64_t unlikely = 0;
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t token = c.tensors[0].integer(r);
+      const auto n = static_cast<uint64_t>(r);
+      EXPECT_TRUE(is_allowed(token, logits, r, {0, 1.0f, 0, 1.0f, min_p}, philox_unit(philox_words(17, n / 4)[n % 4])))
+          << "min_p " << min_p << ": " << token << " in row " << r;
+      unlikely += token < 3 || token > 6;
+    }
+    if (is_device) continue;
+    // Their share is 0.58.
+    EXPECT_EQ(unlikely > rows / 4, min_p < 0.0001f) << "min_p " << min_p << ": " << unlikely;
+  }
 }
 
 // Of a distribution like a language model's, as many tokens are looked at one by one in a vocabulary eight times as large.

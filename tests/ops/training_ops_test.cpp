@@ -233,12 +233,15 @@ TEST(TrainingOps, Dropout) {
   for_each_seed([](Random& random) {
     for (int i = 0; i < kCases; ++i) {
       Shape shape = row_shape(random);
-      if (i == 0) shape = {3, 5001};
+      if (i == 0) shape = {3, 5001};  // more than are made at once
       if (i == 1) shape = {};
       OpCase c;
       c.op = "dropout";
       c.tensors = {output(random, shape), TestTensor::random_layout(random, DType::U8, shape, false),
                    input(random, shape)};
+      while (i == 0 && c.tensors[1].view().strides[1] == 1) {  // and a mask with gaps
+        c.tensors[1] = TestTensor::random_layout(random, DType::U8, shape, false);
+      }
       aa_dropout_params params{};
       params.ratio = random.pick({0.0f, 0.1f, 0.5f, 0.999f});
       params.seed = static_cast<uint64_t>(random.integer(0, std::numeric_limits<int64_t>::max()));
@@ -269,6 +272,24 @@ TEST(TrainingOps, DropoutKeepsTheShareItSays) {
   }
   // Five standard deviations.
   EXPECT_NEAR(static_cast<double>(kept) / static_cast<double>(n), 0.7, 5 * std::sqrt(0.21 / static_cast<double>(n)));
+}
+
+// An element is kept if its number, of 24 bits, is not below the ratio, which may have more bits.
+TEST(TrainingOps, DropoutComparesWithTheRatioExactly) {
+  for (int64_t i = 0; i < 8; ++i) {
+    const float unit = philox_unit(philox_words(5, static_cast<uint64_t>(i) / 4)[static_cast<size_t>(i) % 4]);
+    for (const float ratio : {std::nextafter(unit, 0.0f), unit, std::nextafter(unit, 1.0f)}) {
+      OpCase c;
+      c.op = "dropout";
+      c.tensors = {TestTensor(DType::F32, {8}), TestTensor(DType::U8, {8}), TestTensor(DType::F32, {8})};
+      aa_dropout_params params{};
+      params.ratio = ratio;
+      params.seed = 5;
+      c.with(params);
+      run(c, true);
+      EXPECT_EQ(c.tensors[1].integer(i), unit >= ratio ? 1 : 0) << unit << " and the ratio " << ratio;
+    }
+  }
 }
 
 TEST(TrainingOps, ApplyMaskScaledAddMultiplyAndColumnSums) {
@@ -421,7 +442,7 @@ TEST(TrainingOps, CrossEntropy) {
       const int64_t width = random.pick<int64_t>({1, 2, 16, 17, 100, 1000, random.integer(1, 300)});
       OpCase c;
       c.op = "cross_entropy";
-      c.tensors = {TestTensor::random_layout(random, DType::F32, {rows}, false), TestTensor(),
+      c.tensors = {TestTensor::random_layout(random, DType::F32, {rows}, false).fill_normal(random), TestTensor(),
                    input(random, {rows, width}, random.pick({1.0, 20.0})),
                    TestTensor::random_layout(random, random.pick({DType::I32, DType::I64}), {rows}, true)};
       if (random.chance(0.8)) c.tensors[1] = output(random, {rows, width}).fill_normal(random);

@@ -268,6 +268,48 @@ TEST(CachingAllocator, AFailedStreamKeepsItsMemoryOutOfUse) {
   EXPECT_EQ(f.allocator->figures().reserved, 0);
 }
 
+TEST(CachingAllocator, AStreamThatFailsAfterAFreeKeepsTheMemoryOutOfUse) {
+  Fixture f;
+  Allocation block = f.allocator->allocate(30 * kMiB, stream(1));
+  void* const pointer = block.pointer;
+  f.allocator->record_stream(block, stream(2));
+  f.fences.set_busy(stream(2), true);
+  f.free(block);  // with a fence, which will never be passed
+  f.fences.failing.insert(stream(2));
+  Allocation other = f.allocator->allocate(30 * kMiB, stream(1));
+  EXPECT_NE(other.pointer, pointer);
+  f.allocator->empty_cache();
+  EXPECT_TRUE(f.memory.contains(pointer, 30 * kMiB)) << "it was given back";
+  f.free(other);
+}
+
+// Its events may not be asked for, because its handle may be that of a new stream by then.
+TEST(CachingAllocator, AForgottenStreamIsNotAskedAboutBlocksThatItUsed) {
+  Fixture f;
+  Allocation block = f.allocator->allocate(30 * kMiB, stream(1));
+  void* const pointer = block.pointer;
+  f.allocator->record_stream(block, stream(2));
+  f.fences.set_busy(stream(2), true);
+  f.allocator->forget_stream(stream(2));  // waits for it
+  const int records = f.fences.records_of[stream(2)];
+  f.free(block);
+  EXPECT_EQ(f.fences.records_of[stream(2)], records);
+  Allocation again = f.allocator->allocate(30 * kMiB, stream(1));
+  EXPECT_EQ(again.pointer, pointer);
+  f.free(again);
+  // The same of a block of a pool, which was freed before the stream ended, and for which no event was asked yet.
+  const uint64_t pool = f.allocator->begin_pool();
+  block = f.allocator->allocate(30 * kMiB, stream(1), pool);
+  f.allocator->record_stream(block, stream(3));
+  f.free(block);
+  f.allocator->forget_stream(stream(3));
+  const int asked = f.fences.records_of[stream(3)];
+  f.allocator->release_pool(pool);
+  f.allocator->empty_cache();
+  EXPECT_EQ(f.fences.records_of[stream(3)], asked);
+  EXPECT_EQ(f.memory.held(), 0u);
+}
+
 // A long random pattern of sizes: the free memory lies in ever other pieces, and yet the source is soon left alone.
 TEST(CachingAllocator, SteadyPatternLeavesTheSourceAlone) {
   constexpr size_t kLive = 4096, kPairs = size_t{1} << 18;
@@ -353,6 +395,25 @@ TEST(CachingAllocator, OutOfMemoryWaitsForOtherStreams) {
   f.free(b);
 }
 
+// A stream that captures into a pool cannot be waited for: its memory stays, that of others is given back.
+TEST(CachingAllocator, OutOfMemoryInACaptureDoesNotWaitForItsStream) {
+  Fixture f(130 * kMiB);
+  Allocation own = f.allocator->allocate(30 * kMiB, stream(1)), other = f.allocator->allocate(60 * kMiB, stream(2));
+  void* const pointer = own.pointer;
+  f.free(own);
+  f.free(other);
+  f.fences.set_busy(stream(2), true);
+  const uint64_t pool = f.allocator->begin_pool();
+  Allocation small = f.allocator->allocate(100, stream(1), pool);
+  Allocation large = f.allocator->allocate(70 * kMiB, stream(1), pool);
+  EXPECT_EQ(f.fences.records_of[stream(1)], 0);
+  EXPECT_EQ(f.fences.waits, 1);
+  own = f.allocator->allocate(30 * kMiB, stream(1));
+  EXPECT_EQ(own.pointer, pointer);
+  for (const Allocation& a : {small, large, own}) f.free(a);
+  f.allocator->release_pool(pool);
+}
+
 TEST(CachingAllocator, ASegmentThatDoesNotFitIsAskedForInTheSizeNeeded) {
   Fixture f(6 * kMiB);
   Allocation b = f.allocator->allocate(5 * kMiB, stream(1));
@@ -419,6 +480,22 @@ TEST(CachingAllocator, APoolKeepsItsMemoryToItself) {
   f.free(reused);
   f.allocator->empty_cache();
   EXPECT_EQ(f.allocator->figures().reserved, 0);
+}
+
+// So many pools that some share a place in the cache of lists with the common memory of the stream.
+TEST(CachingAllocator, ManyPoolsOfAStreamKeepTheirMemoryToThemselves) {
+  Fixture f;
+  std::vector<uint64_t> pools;
+  for (int i = 0; i < 400; ++i) {
+    pools.push_back(f.allocator->begin_pool());
+    Allocation in_pool = f.allocator->allocate(1000, stream(1), pools.back());
+    void* const pointer = in_pool.pointer;
+    f.free(in_pool);
+    Allocation common = f.allocator->allocate(1000, stream(1));
+    ASSERT_NE(common.pointer, pointer) << "pool " << pools.back();
+    f.free(common);
+  }
+  for (const uint64_t pool : pools) f.allocator->release_pool(pool);
 }
 
 TEST(CachingAllocator, InAPoolABlockOfSeveralStreamsIsNotReused) {

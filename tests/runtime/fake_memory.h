@@ -75,6 +75,7 @@ class FakeFences final : public FenceSource {
   void* record(const void* stream) override {
     std::lock_guard guard(mutex_);
     ++records;
+    ++records_of[stream];
     if (failing.contains(stream)) throw std::runtime_error("the stream has failed");
     if (!busy.contains(stream)) return nullptr;
     auto* fence = new Fence{stream, false};
@@ -85,12 +86,15 @@ class FakeFences final : public FenceSource {
     std::lock_guard guard(mutex_);
     ++queries;
     auto* f = static_cast<Fence*>(fence);
+    if (failing.contains(f->stream)) throw std::runtime_error("the stream has failed");
     return f->waited || !busy.contains(f->stream);
   }
   void wait(void* fence) override {
     std::lock_guard guard(mutex_);
     ++waits;
-    static_cast<Fence*>(fence)->waited = true;
+    auto* f = static_cast<Fence*>(fence);
+    if (failing.contains(f->stream)) throw std::runtime_error("the stream has failed");
+    f->waited = true;
   }
   void destroy(void* fence) noexcept override {
     std::lock_guard guard(mutex_);
@@ -112,6 +116,7 @@ class FakeFences final : public FenceSource {
   }
 
   int records = 0;
+  std::map<const void*, int> records_of;
   int queries = 0;
   int waits = 0;
   std::set<const void*> failing;

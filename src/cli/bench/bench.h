@@ -46,12 +46,13 @@ inline double seconds_since(Clock::time_point start) {
 
 // Stores the median and spread of the values in the result.
 void summarize(Result& result, std::vector<double> values, bool smaller_is_better);
-// The same for runs in turns with measurements of their ceiling, of which there is one before each run, or one more, after the last.
-// The ratio is the median of the runs' ratios to the mean of the ceilings around them, because the memory of a shared machine
-// changes between two speeds within seconds, and the medians of each could be of different ones.
+// The same for runs in turns with measurements of their ceiling: one for each run, or one before each run and one after the last.
+// The ratio is the median of the runs' ratios to their ceiling, or to the mean of those before and after them, because the memory of
+// a shared machine changes between two speeds within seconds, and the medians of each could be of different ones.
 void summarize_turns(Result& result, const std::vector<double>& values, const std::vector<double>& ceilings,
                      bool smaller_is_better);
-// The numbers times the factor; of times, with the work for the factor, `over` gives rates, and the other way round.
+// scaled(): each value times the factor. over(): the dividend divided by each value (0 stays 0), which turns times into rates and
+// back.
 std::vector<double> scaled(std::vector<double> values, double factor);
 std::vector<double> over(double dividend, std::vector<double> values);
 

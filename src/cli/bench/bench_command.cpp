@@ -41,8 +41,8 @@ void summarize_turns(Result& result, const std::vector<double>& values, const st
   if (ceiling.value <= 0) return summarize(result, values, smaller_is_better);
   std::vector<double> ratios;
   for (size_t i = 0; i < values.size(); ++i) {
-    const double around = i + 1 < ceilings.size() ? (ceilings[i] + ceilings[i + 1]) / 2 : ceilings[i];
-    ratios.push_back(smaller_is_better ? around / values[i] : values[i] / around);
+    const double around = ceilings.size() > values.size() ? (ceilings[i] + ceilings[i + 1]) / 2 : ceilings[i];
+    if (around > 0) ratios.push_back(smaller_is_better ? around / values[i] : values[i] / around);
   }
   summarize(ratio, ratios, false);
   summarize(result, values, smaller_is_better);

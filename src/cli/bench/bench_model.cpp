@@ -130,7 +130,7 @@ void run_batches(const Options& options, const std::shared_ptr<const llm::Model>
     double operations;  // of a step
     double bytes = 0;   // of all steps that are measured
     std::vector<double> rates = {};
-    std::vector<double> reads = {};  // before each run, and after it
+    std::vector<double> reads = {};  // of each run, the mean of those before and after it
   };
   std::vector<Batch> batches;
   const std::vector<int32_t> ids = random_prompt(*model, prompt);
@@ -165,6 +165,7 @@ void run_batches(const Options& options, const std::shared_ptr<const llm::Model>
       before = after;
     }
   }
+  products.push_back(by_unit ? matrix_unit_rate() : measure_ceiling(AA_CEILING_FMA_F32, options));
   for (const Batch& batch : batches) {
     const double bytes = batch.bytes / static_cast<double>(options.runs * steps);
     // The slower of both limits, by their medians: one of them for all runs.

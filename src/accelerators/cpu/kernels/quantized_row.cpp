@@ -33,7 +33,7 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
 
-// Most rows of x at a time, and how many are never too many. With AVX2 two rows read 1.04 to 1.5 times as fast as with
+// Most rows of x at a time, and up to how many these kernels are used whatever k is. With AVX2 two rows read 1.04 to 1.5 times as fast as with
 // quantized_tiles.cpp on a Zen 5, three 0.75 to 1.2 times.
 constexpr int64_t kMostRowsOfX = HWY_TARGET == HWY_AVX3 ? 6 : 2, kFewRowsOfX = HWY_TARGET == HWY_AVX3 ? 4 : 2;
 

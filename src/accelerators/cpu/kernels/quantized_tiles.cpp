@@ -3,8 +3,8 @@
 // Sixteen rows of the weights are unpacked together, one group of 32 columns after another, to unsigned bytes: 64 bytes
 // hold four consecutive values of each row. With VNNI, one instruction (vpdpbusd) multiplies them with four values of a
 // row of x and adds, so that no sum runs across a vector, and the scales of a group apply to its sixteen sums at once.
-// The initial values of the sums subtract what makes the bytes unsigned. For few rows of x, a piece of unpacked weights
-// stays in the first-level cache; for many, which share the work of unpacking, it is larger.
+// The initial values of the sums subtract what makes the bytes unsigned. For few rows of x, and on a Zen 5 for
+// any number, a piece of unpacked weights stays in the first-level cache; for many, which share the work of unpacking, it is larger.
 //
 // With AVX2, two products of bytes are added in 16 bits, and as many of these sums as fit before they are widened.
 // Formats whose values are too large for that are unpacked to 16 bits, and x is rounded to 16 bits too, which is at

@@ -265,7 +265,7 @@ void State::start_workers() {
       delete start;
       stop_workers();
       throw Error("worker thread " + std::to_string(index) + " of " + std::to_string(threads - 1) + ": " +
-                      refused_thread(error) + "; or lower OMP_NUM_THREADS",
+                      refused_thread(error) + "; fewer threads suffice with a lower OMP_NUM_THREADS",
                   AA_RESOURCE_EXHAUSTED, error);
     }
     workers.push_back(worker);

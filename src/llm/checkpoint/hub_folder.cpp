@@ -30,7 +30,9 @@ void refuse_hub_folder(const fs::path& dir) {
                         "snapshots/HASH; ";
   std::string main;
   std::ifstream(root / "refs" / "main") >> std::setw(64) >> main;
-  if (names.empty()) {
+  if (error) {
+    message += snapshots.string() + " cannot be listed: " + error.message();
+  } else if (names.empty()) {
     message += "there is none: download the model again";
   } else if (std::binary_search(names.begin(), names.end(), main)) {
     message += "give " + (snapshots / main).string() + ", which refs/main names";

@@ -148,8 +148,10 @@ Tensor WeightPlacer::place_decoded(const TensorView& view, const Shape& stored, 
   for (int64_t begin = 0; begin < rows; begin += step) {
     const int64_t end = std::min(begin + step, rows);
     const TensorView piece = row_slice(view, rows, {begin, end});
-    std::span<const std::byte> blocks(piece.data, piece.bytes);
-    if (piece.data == nullptr) {
+    std::span<const std::byte> blocks;
+    if (piece.data != nullptr) {
+      blocks = {piece.data, piece.bytes};
+    } else {
       buffer.resize(piece.bytes);
       checkpoint_.read(piece, buffer);
       blocks = buffer;

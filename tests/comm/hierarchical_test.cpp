@@ -128,14 +128,15 @@ TEST_P(Hierarchical, ReducesIntegers) {
 TEST_P(Hierarchical, RoundsFloatsOfAByteOnce) {
   constexpr int64_t kCount = 1000;
   if (size() < 2) return;
-  for (const auto& [dtype, format] : {std::pair{DType::F8E4M3, &kE4M3}, std::pair{DType::F8E5M2, &kE5M2}}) {
-    const auto narrow = [format = format](int rank, int64_t i) {
+  for (const DType dtype : {DType::F8E4M3, DType::F8E5M2}) {
+    const auto* format = dtype == DType::F8E4M3 ? &kE4M3 : &kE5M2;
+    const auto narrow = [format](int rank, int64_t i) {
       return float_to_fp8(static_cast<float>((i * 5 + rank * 3) % 64) / 8, *format);
     };
     const std::vector<float> sum = sum_by_hosts(
         hosts(), [&](int rank, int64_t i) { return fp8_to_float(narrow(rank, i), *format); }, kCount);
     store_ = make_local_store();
-    on_ranks(size(), [&, dtype = dtype, format = format](int rank) {
+    on_ranks(size(), [&](int rank) {
       const auto c = join(rank, hosts());
       for (const ReduceOp op : {ReduceOp::Sum, ReduceOp::Avg}) {
         std::vector<uint8_t> data(kCount), expected(kCount);

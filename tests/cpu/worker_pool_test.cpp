@@ -211,11 +211,11 @@ TEST_F(WorkerPoolTest, SaysWhyAThreadIsRefusedAndGoesOnAfterIt) {
     int error;
     const char* advice;
   };
-  for (const auto& [error, advice] : {Refusal{EPERM, "seccomp"}, Refusal{EAGAIN, "ulimit -u"}}) {
+  for (const Refusal& refusal : {Refusal{EPERM, "seccomp"}, Refusal{EAGAIN, "ulimit -u"}}) {
     pool_.set_size(3);  // which ends the threads of before
     std::string message = "no filter";
     std::thread([&] {  // whose system calls are filtered
-      if (!test::refuse_threads(error)) return;
+      if (!test::refuse_threads(refusal.error)) return;
       try {
         pool_.run([](int, int) {});
         message = "nothing was thrown";
@@ -226,7 +226,7 @@ TEST_F(WorkerPoolTest, SaysWhyAThreadIsRefusedAndGoesOnAfterIt) {
         .join();
     if (message == "no filter") GTEST_SKIP() << "the system takes no filter of system calls";
     EXPECT_NE(message.find("no thread can be started: "), std::string::npos) << message;
-    EXPECT_NE(message.find(advice), std::string::npos) << message;
+    EXPECT_NE(message.find(refusal.advice), std::string::npos) << message;
     EXPECT_NE(message.find("OMP_NUM_THREADS"), std::string::npos) << message;
     std::atomic<int> calls{0};
     pool_.run([&](int, int) { ++calls; });

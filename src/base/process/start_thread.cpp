@@ -9,10 +9,9 @@ namespace anyaccel {
 std::string cure_of_refusal(int error) {
   // The C library falls back to clone() only where the kernel does not know clone3().
   if (error == EPERM) {
-    return "; if a filter of system calls (seccomp) refuses clone3() with this error, as Docker before 20.10.10 does, "
-           "use "
-           "a newer container runtime, or a filter that allows it or answers ENOSYS (docker run --security-opt "
-           "seccomp=...)";
+    return "; if a filter of system calls (seccomp) refuses clone3() with this error, as Docker before 20.10.10 "
+           "does, use a newer container runtime, or a filter that allows it or answers ENOSYS (docker run "
+           "--security-opt seccomp=...)";
   }
   if (error == EAGAIN) {
     return "; raise the limit on processes and threads (ulimit -u, or that of the container or its control group: "

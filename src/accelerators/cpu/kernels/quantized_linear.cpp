@@ -1,7 +1,8 @@
 // The ops "quantized_linear" and "quantized_linear_by_row": products with quantized weights, which are read in place.
 //
-// With AVX2, or AVX-512 with VNNI, quantized_row.cpp multiplies most products of few rows of x (up to two and up to six) and
-// quantized_tiles.cpp most others; with AMX, quantized_unit.cpp and quantized_bytes.cpp come before them. The remaining products are here.
+// With AVX2, or AVX-512 with VNNI, quantized_row.cpp computes most products of few rows of x (up to two with AVX2, up to
+// six with AVX-512) and quantized_tiles.cpp most others; with AMX, quantized_unit.cpp and quantized_bytes.cpp come before
+// them. The remaining products are here.
 //
 // Few rows of x: threads take rows of the weights from a shared counter. Where x may be rounded, each of its groups of
 // 32 values becomes 8-bit integers (16-bit ones for Q8_0) and the blocks are multiplied as integers, with one

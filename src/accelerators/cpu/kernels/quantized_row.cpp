@@ -1,8 +1,9 @@
 // See quantized_row.h.
 //
-// Four parts of the weights are read side by side, as in gemv_streams-inl.h. Each step of a kernel is taken for all four before
-// the next step, because the processor looks only so far ahead for independent instructions. quantized_row_avx2-inl.h
-// and quantized_row_avx512-inl.h have the kernel of each format.
+// Four parts of the weights are read side by side, as in gemv_streams-inl.h (two with five and six rows of x, whose sums would
+// not fit into registers otherwise). Each step of a kernel is taken for all of them before the next step, because the processor
+// looks only so far ahead for independent instructions. A block of weights is unpacked again for each row of x.
+// quantized_row_avx2-inl.h and quantized_row_avx512-inl.h have the kernel of each format.
 #include "accelerators/cpu/kernels/quantized_row.h"
 
 #include <algorithm>
@@ -33,8 +34,8 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
 
-// Most rows of x at a time, and up to how many these kernels are used whatever k is. With AVX2 two rows read 1.04 to 1.5 times as fast as with
-// quantized_tiles.cpp on a Zen 5, three 0.75 to 1.2 times.
+// The most rows of x that are multiplied here, and the most for which k does not matter. With AVX2 two rows read the weights
+// 1.04 to 1.5 times as fast as with quantized_tiles.cpp on a Zen 5, three rows 0.75 to 1.2 times.
 constexpr int64_t kMostRowsOfX = HWY_TARGET == HWY_AVX3 ? 6 : 2, kFewRowsOfX = HWY_TARGET == HWY_AVX3 ? 4 : 2;
 
 constexpr Distances kUsualDistances{1024, 3072};
@@ -153,7 +154,7 @@ struct RoundedRows {
   BlockRow rows[kMostRowsOfX];
 };
 
-// Rounds the rows of x into scratch memory of this thread.
+// Rounds the rows of x into scratch memory of this thread. Several threads share long rows.
 RoundedRows round_rows(const QuantizedProduct& product) {
   const int64_t m = product.args.m, k = product.args.k, blocks = k / kBlock;
   const RowKernels kernels = find_row_kernels(product.format->number);

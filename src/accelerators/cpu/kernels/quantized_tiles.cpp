@@ -3,8 +3,9 @@
 // Sixteen rows of the weights are unpacked together, one group of 32 columns after another, to unsigned bytes: 64 bytes
 // hold four consecutive values of each row. With VNNI, one instruction (vpdpbusd) multiplies them with four values of a
 // row of x and adds, so that no sum runs across a vector, and the scales of a group apply to its sixteen sums at once.
-// The initial values of the sums subtract what makes the bytes unsigned. For few rows of x, and on a Zen 5 for
-// any number, a piece of unpacked weights stays in the first-level cache; for many, which share the work of unpacking, it is larger.
+// The initial values of the sums subtract what makes the bytes unsigned. For few rows of x, and on a Zen 5 for any number, a
+// piece of unpacked weights stays in the first-level cache; otherwise, for many rows, which share the work of unpacking, it is
+// larger.
 //
 // With AVX2, two products of bytes are added in 16 bits, and as many of these sums as fit before they are widened.
 // Formats whose values are too large for that are unpacked to 16 bits, and x is rounded to 16 bits too, which is at
@@ -59,8 +60,8 @@ size_t bytes_of_rounded(int64_t m, int64_t k) {
   return static_cast<size_t>((m + kTileRows - 1) / kTileRows * (k / kTileGroup)) * sizeof(RoundedGroup);
 }
 
-// Rounds a group of 32 values of row `row` of `to`. A group with a NaN or an infinity gets a NaN as its scale, so that every sum with it
-// becomes NaN.
+// Rounds a group of 32 values of row `row` of `to`. A group with a NaN or an infinity gets a NaN as its scale, so that every
+// sum with it becomes NaN.
 HWY_INLINE void round_group(const float* x, const TileKernels& kernels, RoundedGroup& to, int64_t row) {
   const bool finer = kernels.finer || kernels.in_16_bits;
   const float steps = finer ? 127.0F * 256 : 127.0F;

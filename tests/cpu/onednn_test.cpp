@@ -520,6 +520,17 @@ TEST_P(OneDnnAbsent, ForcedIsAnErrorThatSaysWhatToDo) {
   }
 }
 
+// Distributions give the library's file different names, to which the development package's link leads.
+TEST(OneDnnNames, TheSystemsLibraryIsFound) {
+  void* installed = dlopen("libdnnl.so", RTLD_LAZY | RTLD_LOCAL);
+  if (installed == nullptr) GTEST_SKIP() << "libdnnl.so is not installed";
+  onednn::look_for(nullptr);
+  const onednn::Library& library = onednn::library();
+  EXPECT_TRUE(library.usable || library.reason.find("threading runtime") != std::string::npos) << library.reason;
+  onednn::look_for(library_file());
+  dlclose(installed);
+}
+
 // A file that is not there, and a library that is another one.
 INSTANTIATE_TEST_SUITE_P(Files, OneDnnAbsent, ::testing::Values("libdnnl-not-there.so.2", "libm.so.6"),
                          [](const auto& info) { return info.index == 0 ? "Missing" : "Another"; });

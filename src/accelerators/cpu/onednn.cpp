@@ -21,8 +21,9 @@ namespace {
 
 using namespace api;
 
-// In the order in which they are looked for.
-constexpr std::array kFileNames = {"libdnnl.so.3", "libdnnl.so.2"};
+// In the order in which they are looked for. Debian 13 puts the minor version into the name; the last is the development package's
+// link, which finds the library under any further name.
+constexpr std::array kFileNames = {"libdnnl.so.3", "libdnnl.so.3.6", "libdnnl.so.2", "libdnnl.so"};
 
 // The functions in use.
 #define AA_ONEDNN_FUNCTIONS(X)               \
@@ -91,17 +92,15 @@ void check(const Opened& dnnl, dnnl_status_t status, const char* what) {
 // Opens the file; the reason stays empty on success.
 std::string open_library(Opened& dnnl, const char* file_name) {
   const std::string file = file_name;
-  const std::string advice =
-      "; install its package (Debian 12: libdnnl2, Debian 13: libdnnl3.6, Ubuntu 24.04: libdnnl3)";
   void* handle = dlopen(file_name, RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) {
     const char* error = dlerror();
-    return "oneDNN: " + file + " cannot be opened (" + (error ? error : "no reason given") + ")" + advice;
+    return "oneDNN: " + file + " cannot be opened (" + (error ? error : "no reason given") + ")";
   }
 #define AA_FIND(name)                                                      \
   dnnl.name = reinterpret_cast<decltype(dnnl.name)>(dlsym(handle, #name)); \
   if (dnnl.name == nullptr) {                                              \
-    return "oneDNN: " + file + " has no function " #name + advice;         \
+    return "oneDNN: " + file + " has no function " #name;                  \
   }
   AA_ONEDNN_FUNCTIONS(AA_FIND)
   const dnnl_version_t& version = *dnnl.dnnl_version();
@@ -157,6 +156,10 @@ Opened& open() {
     for (const char* name : kFileNames) {
       if (try_file(name)) break;
     }
+  }
+  if (!fresh->library.usable) {
+    fresh->library.reason +=
+        "; install its package (Debian 12: libdnnl2, Debian 13: libdnnl3.6, Ubuntu 24.04: libdnnl3)";
   }
   // Without a lock, which a child after fork() might find locked: if two threads open the library, one result is
   // discarded.

@@ -131,7 +131,7 @@ TEST(Hip, AttributesOfDevicesAndPointers) {
   EXPECT_EQ(in_child(with(faked_hip, "FAKE_HIP", "version=50221153"), attributes), "101 201 211 1 0 0 4096 64 1");
 }
 
-// Debian's, as `apt-get install libamdhip64-5` brings it.
+// Debian's, as `apt-get install libamdhip64-5` brings it: version 5.2 on Debian 12, 5.7 on Debian 13 and Ubuntu 24.04.
 class DebianHip : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -157,35 +157,37 @@ TEST_F(DebianHip, SaysThatThereIsNoGpu) {
   const std::string text = discovered(environment_);
   EXPECT_TRUE(text.starts_with("unusable 0 hip: ROCm is there (" + folder_ + "/libamdhip64.so.5), but no AMD GPU"))
       << text;
-  EXPECT_CONTAINS(text, "hipInit gives hipErrorInvalidDevice (101)");
+  EXPECT_TRUE(contains(text, "hipInit gives hipErrorInvalidDevice (101)") ||  // 5.2
+              contains(text, "hipInit gives hipErrorNoDevice (100)"))
+      << text;
   EXPECT_CONTAINS(text, "there is no /dev/kfd");
   EXPECT_CONTAINS(in_child(environment_, [] { return std::to_string(start_platform().devices.size()); }),
                   "failure " + std::to_string(AA_UNAVAILABLE) + ": ROCm is there");
 }
 
 TEST_F(DebianHip, HasEveryFunctionOfTheTable) {
-  EXPECT_EQ(in_child(environment_,
-                     [] {
-                       const GpuLibrary& library = hip_library();
-                       // hipLaunchHostFunc came later.
-                       return library.problem + std::to_string(library.version) + " " +
-                              std::to_string(library.api.has_graphs) + std::to_string(library.api.has_host_call) +
-                              std::to_string(library.api.has_peer) + std::to_string(library.api.has_dynamic_shared);
-                     }),
-            "50221153 1011");
+  const std::string found = in_child(environment_, [] {
+    const GpuLibrary& library = hip_library();
+    return library.problem + std::to_string(library.version) + " " + std::to_string(library.api.has_graphs) +
+           std::to_string(library.api.has_host_call) + std::to_string(library.api.has_peer) +
+           std::to_string(library.api.has_dynamic_shared);
+  });
+  // hipLaunchHostFunc came after 5.2.
+  EXPECT_TRUE(found == "50221153 1011" || (found.starts_with("507") && found.ends_with(" 1111"))) << found;
 }
 
 TEST_F(DebianHip, AdaptersAnswerWithoutADevice) {
-  EXPECT_EQ(in_child(environment_,
-                     [] {
-                       const Api& api = hip_library().api;
-                       int count = 7;
-                       std::string text = std::to_string(api.device_count(&count));
-                       DevicePointer pointer = 0;
-                       text += " " + std::to_string(api.memory_alloc(&pointer, 64));
-                       return text + " " + result_text(api, error_out_of_memory);
-                     }),
-            "100 101 hipErrorOutOfMemory (2): hipErrorOutOfMemory");
+  const std::string found = in_child(environment_, [] {
+    const Api& api = hip_library().api;
+    int count = 7;
+    std::string text = std::to_string(api.device_count(&count));
+    DevicePointer pointer = 0;
+    text += " " + std::to_string(api.memory_alloc(&pointer, 64));
+    return text + " " + result_text(api, error_out_of_memory);
+  });
+  EXPECT_TRUE(found == "100 101 hipErrorOutOfMemory (2): hipErrorOutOfMemory" ||
+              found == "100 100 hipErrorOutOfMemory (2): out of memory")
+      << found;
 }
 
 TEST_F(DebianHip, CompilesByHipRtc) {

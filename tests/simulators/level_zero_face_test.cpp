@@ -178,8 +178,8 @@ class LevelZeroFace : public ::testing::Test {
     EXPECT_EXIT(
         {
           ::setenv("ZE_ENABLE_ALT_DRIVERS", anyaccel::test::built("simulators/libze_sim.so").c_str(), 1);
-          for (const char* name : {"ZE_ENABLE_VALIDATION_LAYER", "ZE_ENABLE_PARAMETER_VALIDATION",
-                                   "ZE_ENABLE_HANDLE_LIFETIME", "ZEL_ENABLE_BASIC_LEAK_CHECKER"}) {
+          for (const char* name :
+               {"ZE_ENABLE_VALIDATION_LAYER", "ZE_ENABLE_PARAMETER_VALIDATION", "ZEL_ENABLE_BASIC_LEAK_CHECKER"}) {
             if (validate) ::setenv(name, "1", 1);
           }
           ::setenv("SIM_REPORT", report_.c_str(), 1);

@@ -3,7 +3,7 @@ simulator=$3/simulators/libze_sim.so
 [ -e "$simulator" ] || { echo "skipped: $simulator was not built (Debian package libze-dev is missing)"; exit 77; }
 PATH=$PATH:/usr/sbin:/sbin ldconfig -p | grep -q libze_loader.so.1 || { echo "skipped: libze_loader.so.1 is not installed (Debian package libze1)"; exit 77; }
 export ANYACCEL_XPU_RUNTIME=level_zero ZE_ENABLE_ALT_DRIVERS=$simulator ZE_ENABLE_VALIDATION_LAYER=1 \
-  ZE_ENABLE_PARAMETER_VALIDATION=1 ZE_ENABLE_HANDLE_LIFETIME=1
+  ZE_ENABLE_PARAMETER_VALIDATION=1
 tokens=6
 survived_allocations="1 2 5"
 lost_commands="1 30 100"

@@ -125,6 +125,30 @@ class Mpi : public ::testing::TestWithParam<const char*> {
       const std::string name = program + std::string(GetParam());
       if (find_program(name).empty()) GTEST_SKIP() << name << " is not installed";
     }
+    if (!meeting_place() && !serves_its_mpirun()) {
+      const ProcessResult result = launch(2, GetParam(), GetParam());
+      EXPECT_NE(result.output.find("does not understand this launcher"), std::string::npos) << result.output;
+      GTEST_SKIP() << "mpirun." << GetParam() << " starts any program as worlds of one rank";
+    }
+  }
+  // Whether two ranks of a plain program are one world under this MPI's own mpirun.
+  static bool serves_its_mpirun() {
+    const fs::path program = folder_ / ("plain-" + std::string(GetParam()));
+    if (!fs::exists(program)) {
+      std::ofstream(program.string() + ".c") << R"(
+        #include <mpi.h>
+        int main(int argc, char** argv) {
+          int size = 0;
+          MPI_Init(&argc, &argv);
+          MPI_Comm_size(MPI_COMM_WORLD, &size);
+          MPI_Finalize();
+          return size == 1;
+        })";
+      const ProcessResult compiled =
+          run_program({"mpicc." + std::string(GetParam()), program.string() + ".c", "-o", program.string()});
+      EXPECT_EQ(compiled.exit_code, 0) << compiled.output;
+    }
+    return run_program({"mpirun." + std::string(GetParam()), "-n", "2", program.string()}).exit_code == 0;
   }
 
   static int launched_rank() {

@@ -145,8 +145,14 @@ class MpiTransport final : public MessageTransport {
       throw CommunicationError("the job has " + std::to_string(expected) + " processes, but " + found +
                                ", and no MPI's launcher has left its variables in the environment; " + fix);
     }
+    // An MPI may be packaged without the protocol of its own mpirun, which then starts worlds of one rank.
+    const std::string why =
+        mpi_.description.starts_with(launcher.mpi)
+            ? ": it does not understand this launcher (Ubuntu 24.04's MPICH does not understand its own "
+              "mpirun); use another MPI, or "
+            : ": they are not the same MPI; ";
     throw CommunicationError("the job of " + std::to_string(expected) + " processes was launched by " + launcher.mpi +
-                             " (" + launcher.evidence + "), but " + found + ": they are not the same MPI; " + fix);
+                             " (" + launcher.evidence + "), but " + found + why + fix);
   }
 
   const MpiLibrary& mpi_;

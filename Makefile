@@ -86,7 +86,7 @@ package: build configure_tests
 	tools/package
 
 # Creates Debian packages of the command, the library and the files that it reads at run time: build/debian/*.deb.
-deb: build
+deb: test_packages build
 	cmake --build build/release -j $(JOBS) --target anyaccel_nn
 	tools/debian_packages
 

@@ -7,7 +7,7 @@ fail() { echo "FAILED: $1"; exit 1; }
 skip() { echo "skipped: $1"; exit 77; }
 [ "$build" = "$source/build/release" ] || skip "the packages are made from build/release"
 [ -w "$build" ] || skip "cpack writes a list of files to $build, which is not writable"
-for program in cpack dpkg dpkg-shlibdeps apt-cache chroot unshare; do
+for program in cpack dpkg dpkg-shlibdeps file apt-cache chroot unshare; do
   command -v $program >/dev/null || skip "$program is not installed"
 done
 [ "$(id -u)" = 0 ] || skip "only root may install packages into a folder and run them there (chroot)"
@@ -15,6 +15,10 @@ unshare -m true 2>/dev/null || skip "mount namespaces are not allowed here, whic
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
+if PATH=$folder "$(command -v sh)" "$source/tools/debian_packages" "$folder/packages" >"$folder/log" 2>&1; then
+  fail "packages were made without dpkg-shlibdeps"
+fi
+grep -q "dpkg-shlibdeps is not installed" "$folder/log" || fail "without dpkg-shlibdeps: $(cat "$folder/log")"
 (umask 077; sh "$source/tools/debian_packages" "$folder/packages") >"$folder/log" 2>&1 || fail "tools/debian_packages: $(cat "$folder/log")"
 [ "$(ls "$folder"/packages/*.deb | wc -l)" = 3 ] || fail "not three packages: $(ls "$folder/packages")"
 package() { echo "$folder/packages/$1"_[0-9]*.deb; }

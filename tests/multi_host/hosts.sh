@@ -52,6 +52,21 @@ fail() {
   exit 1
 }
 
+# Whether two ranks of any program are one world under MPICH's own mpirun: under that of Ubuntu 24.04 they are two.
+mpich_works() {
+  cat >$W/plain.c <<'END'
+#include <mpi.h>
+int main(int argc, char** argv) {
+  int size = 0;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MPI_Finalize();
+  return size != 2;
+}
+END
+  mpicc.mpich $W/plain.c -o $W/plain && mpirun.mpich -n 2 $W/plain
+}
+
 # Replaces a file of the machine, inside the container only.
 replace() {
   [ -e "$2" ] || return 0

@@ -4,6 +4,7 @@
 . "$(dirname "$0")/job.sh"
 enter ssh sshd ssh-keygen mpirun.mpich mpicc.mpich -- "$@"
 anyaccel=$1 source=$2 ranks=$3
+mpich_works || skip "mpirun.mpich starts any program as worlds of one rank"
 hosts_up 3
 six_ranks mpich "$ranks" mpi
 same_text mpich

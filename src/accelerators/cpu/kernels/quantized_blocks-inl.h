@@ -151,6 +151,56 @@ struct Q4OrQ5K {
     }
   }
 };
+// The pairs of bits of group i of a block, from bit 0 of each byte on, of the 64 bytes at p.
+HWY_INLINE __m256i pairs_of_bits(const uint8_t* p, int i) {
+  return _mm256_and_si256(_mm256_srli_epi16(load32(p + 32 * (i / 4)), 2 * (i % 4)), _mm256_set1_epi8(3));
+}
+// Of 16 numbers, of which v[0] has the first eight: those of the halves of group i, in the halves of a vector.
+HWY_INLINE __m256 of_halves(const __m256* v, int i) {
+  const int first = 2 * (i % 4);
+  return _mm256_permutevar8x32_ps(
+      v[i / 4], _mm256_setr_epi32(first, first, first, first, first + 1, first + 1, first + 1, first + 1));
+}
+struct Q2K {
+  static constexpr int64_t kValues = 256, kBytes = 84;
+  template <class S>
+  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int /*part*/) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b)), low_half = _mm_set1_epi8(15);
+    const __m256 d = _mm256_set1_ps(half_at(b + 80)), minus_m = _mm256_set1_ps(-half_at(b + 82));
+    const auto times = [](__m256 factor, __m128i of)
+                           HWY_ATTR { return _mm256_mul_ps(factor, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(of))); };
+    const __m128i of_scales = _mm_and_si128(bytes, low_half);
+    const __m128i of_minima = _mm_and_si128(_mm_srli_epi16(bytes, 4), low_half);
+    const __m256 scales[2] = {times(d, of_scales), times(d, _mm_srli_si128(of_scales, 8))};
+    const __m256 offsets[2] = {times(minus_m, of_minima), times(minus_m, _mm_srli_si128(of_minima, 8))};
+    AA_UNROLL for (int i = 0; i < 8; ++i) {
+      sums.add_halves(g + i, i % 2, pairs_of_bits(b + 16, i), of_halves(scales, i), of_halves(offsets, i));
+    }
+  }
+};
+struct Q3K {
+  static constexpr int64_t kValues = 256, kBytes = 110;
+  template <class S>
+  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int /*part*/) {
+    uint32_t low[2], high;
+    std::memcpy(low, b + 96, sizeof low);
+    std::memcpy(&high, b + 104, sizeof high);
+    const auto six_bits = [&](int i) {  // scales 4 * i to 4 * i + 3
+      return static_cast<int>((low[i % 2] >> 4 * (i / 2) & 0x0f0f0f0fu) | (high >> 2 * i & 0x03030303u) << 4);
+    };
+    const __m128i bytes =
+        _mm_sub_epi8(_mm_setr_epi32(six_bits(0), six_bits(1), six_bits(2), six_bits(3)), _mm_set1_epi8(32));
+    const __m256 scales[2] = {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
+                              _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
+    sums.begin_block(g, _mm256_set1_ps(half_at(b + 108)), _mm256_setzero_ps());
+    const __m256i bits = load32(b), four = _mm256_set1_epi8(4);
+    AA_UNROLL for (int i = 0; i < 8; ++i) {
+      const __m256i third = i < 2 ? _mm256_slli_epi16(bits, 2 - i) : _mm256_srli_epi16(bits, i - 2);
+      const __m256i q = _mm256_or_si256(pairs_of_bits(b + 32, i), _mm256_and_si256(third, four));
+      sums.add_signed_of_block(g, i, _mm256_sub_epi8(q, four), of_halves(scales, i));
+    }
+  }
+};
 struct Q6K {
   static constexpr int64_t kValues = 256, kBytes = 210;
   template <class S>
@@ -166,10 +216,7 @@ struct Q6K {
       const __m256i q =
           _mm256_or_si256(_mm256_and_si256(of_half < 2 ? low : _mm256_srli_epi16(low, 4), _mm256_set1_epi8(15)),
                           _mm256_slli_epi16(_mm256_and_si256(high, _mm256_set1_epi8(3)), 4));
-      const int first = 2 * of_half;
-      const __m256i pick = _mm256_setr_epi32(first, first, first, first, first + 1, first + 1, first + 1, first + 1);
-      sums.add_signed_of_block(g, i, _mm256_sub_epi8(q, _mm256_set1_epi8(32)),
-                               _mm256_permutevar8x32_ps(scales[half], pick));
+      sums.add_signed_of_block(g, i, _mm256_sub_epi8(q, _mm256_set1_epi8(32)), of_halves(scales, i));
     }
   }
 };
@@ -187,6 +234,50 @@ struct Iq4Xs {
   }
 };
 
+struct Tq1_0 {
+  static constexpr int64_t kValues = 256, kBytes = 54;
+  // (b * power % 256) * 3 >> 8, minus 1, for each byte b. `power` has 16-bit lanes.
+  static HWY_INLINE __m256i digits(__m256i bytes, __m256i power) {
+    const __m256i lower = _mm256_set1_epi16(0xff), three = _mm256_set1_epi16(3);
+    const __m256i even = _mm256_and_si256(_mm256_mullo_epi16(bytes, power), lower);
+    const __m256i odd = _mm256_srli_epi16(_mm256_mullo_epi16(_mm256_andnot_si256(lower, bytes), power), 8);
+    const __m256i both = _mm256_or_si256(_mm256_srli_epi16(_mm256_mullo_epi16(even, three), 8),
+                                         _mm256_andnot_si256(lower, _mm256_mullo_epi16(odd, three)));
+    return _mm256_sub_epi8(both, _mm256_set1_epi8(1));
+  }
+  template <class S>
+  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int /*part*/) {
+    sums.begin_block(g, _mm256_set1_ps(half_at(b + 52)), _mm256_setzero_ps());
+    const __m256 one = _mm256_set1_ps(1);
+    const __m256i bytes = load32(b);
+    AA_UNROLL for (int i = 0; i < 5; ++i) {
+      constexpr int16_t kPowers[5] = {1, 3, 9, 27, 81};
+      sums.add_signed_of_block(g, i, digits(bytes, _mm256_set1_epi16(kPowers[i])), one);
+    }
+    const auto halves = [](__m128i first, __m128i second)
+                            HWY_ATTR { return _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1); };
+    const __m128i sixteen = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + 32));
+    const __m256i twice = halves(sixteen, sixteen);
+    sums.add_signed_of_block(g, 5, digits(twice, halves(_mm_set1_epi16(1), _mm_set1_epi16(3))), one);
+    sums.add_signed_of_block(g, 6, digits(twice, halves(_mm_set1_epi16(9), _mm_set1_epi16(27))), one);
+    int32_t four;
+    std::memcpy(&four, b + 48, sizeof four);
+    const __m128i powers = _mm_setr_epi16(1, 1, 3, 3, 9, 9, 27, 27);
+    sums.add_signed_of_block(g, 7, digits(halves(sixteen, _mm_set1_epi32(four)), halves(_mm_set1_epi16(81), powers)),
+                             one);
+  }
+};
+struct Tq2_0 {
+  static constexpr int64_t kValues = 256, kBytes = 66;
+  template <class S>
+  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int /*part*/) {
+    sums.begin_block(g, _mm256_set1_ps(half_at(b + 64)), _mm256_setzero_ps());
+    AA_UNROLL for (int i = 0; i < 8; ++i) {
+      sums.add_signed_of_block(g, i, _mm256_sub_epi8(pairs_of_bits(b, i), _mm256_set1_epi8(1)), _mm256_set1_ps(1));
+    }
+  }
+};
+
 // The receiver that stores the values of a row as fp32.
 struct Decoded {
   float* to;
@@ -199,13 +290,17 @@ struct Decoded {
     const __m128i half = _mm256_extracti128_si256(q, kPart / 2);
     return kPart % 2 == 0 ? half : _mm_srli_si128(half, 8);
   }
-  HWY_INLINE void store(int64_t g, __m256i q, __m256 scale, __m256 second_scale, __m256 offset) const {
+  // first and second: what the first and the last 16 values have.
+  HWY_INLINE void store(int64_t g, __m256i q, __m256 first_scale, __m256 second_scale, __m256 first_offset,
+                        __m256 second_offset) const {
     float* p = to + g * kGroup;
-    _mm256_storeu_ps(p, _mm256_fmadd_ps(floats(quarter<0>(q)), scale, offset));
-    _mm256_storeu_ps(p + 8, _mm256_fmadd_ps(floats(quarter<1>(q)), scale, offset));
-    _mm256_storeu_ps(p + 16, _mm256_fmadd_ps(floats(quarter<2>(q)), second_scale, offset));
-    _mm256_storeu_ps(p + 24, _mm256_fmadd_ps(floats(quarter<3>(q)), second_scale, offset));
+    _mm256_storeu_ps(p, _mm256_fmadd_ps(floats(quarter<0>(q)), first_scale, first_offset));
+    _mm256_storeu_ps(p + 8, _mm256_fmadd_ps(floats(quarter<1>(q)), first_scale, first_offset));
+    _mm256_storeu_ps(p + 16, _mm256_fmadd_ps(floats(quarter<2>(q)), second_scale, second_offset));
+    _mm256_storeu_ps(p + 24, _mm256_fmadd_ps(floats(quarter<3>(q)), second_scale, second_offset));
   }
+  static HWY_INLINE __m256 lower(__m256 v) { return _mm256_permute2f128_ps(v, v, 0x00); }
+  static HWY_INLINE __m256 upper(__m256 v) { return _mm256_permute2f128_ps(v, v, 0x11); }
   HWY_INLINE void begin_block(int64_t /*g*/, __m256 of_scales, __m256 of_offsets) {
     block_scales = of_scales;
     block_offsets = of_offsets;
@@ -213,19 +308,22 @@ struct Decoded {
   HWY_INLINE void add_of_block(int64_t g, int i, __m256i q) const {
     const __m256i pick = _mm256_set1_epi32(i);
     const __m256 scale = _mm256_permutevar8x32_ps(block_scales, pick);
-    store(g + i, q, scale, scale, _mm256_permutevar8x32_ps(block_offsets, pick));
+    const __m256 offset = _mm256_permutevar8x32_ps(block_offsets, pick);
+    store(g + i, q, scale, scale, offset, offset);
   }
   HWY_INLINE void add_signed_of_block(int64_t g, int i, __m256i q, __m256 both) const {
     const __m256 scale = _mm256_mul_ps(both, _mm256_permutevar8x32_ps(block_scales, _mm256_set1_epi32(i)));
-    store(g + i, q, _mm256_permute2f128_ps(scale, scale, 0x00), _mm256_permute2f128_ps(scale, scale, 0x11),
-          _mm256_setzero_ps());
+    store(g + i, q, lower(scale), upper(scale), _mm256_setzero_ps(), _mm256_setzero_ps());
+  }
+  HWY_INLINE void add_halves(int64_t g, int /*part*/, __m256i q, __m256 scales, __m256 offsets) const {
+    store(g, q, lower(scales), upper(scales), lower(offsets), upper(offsets));
   }
   HWY_INLINE void add(int64_t g, int /*part*/, __m256i q, float scale, float offset) const {
-    store(g, q, _mm256_set1_ps(scale), _mm256_set1_ps(scale), _mm256_set1_ps(offset));
+    store(g, q, _mm256_set1_ps(scale), _mm256_set1_ps(scale), _mm256_set1_ps(offset), _mm256_set1_ps(offset));
   }
   HWY_INLINE void add_bytes(int64_t g, int part, __m256i q, float scale) const { add_signed(g, part, q, scale, scale); }
   HWY_INLINE void add_signed(int64_t g, int /*part*/, __m256i q, float scale, float second_scale) const {
-    store(g, q, _mm256_set1_ps(scale), _mm256_set1_ps(second_scale), _mm256_setzero_ps());
+    store(g, q, _mm256_set1_ps(scale), _mm256_set1_ps(second_scale), _mm256_setzero_ps(), _mm256_setzero_ps());
   }
 };
 

@@ -74,11 +74,15 @@ Kernels kernels_of_this_set(uint32_t format) {
     case AA_BLOCK_Q5_0: return kernels_of<Q5_0>();
     case AA_BLOCK_Q5_1: return kernels_of<Q5_1>();
     case AA_BLOCK_Q8_0: return kernels_of<Q8_0>();
+    case AA_BLOCK_Q2_K: return kernels_of<Q2K>();
+    case AA_BLOCK_Q3_K: return kernels_of<Q3K>();
     case AA_BLOCK_Q4_K: return kernels_of<Q4OrQ5K<false>>();
     case AA_BLOCK_Q5_K: return kernels_of<Q4OrQ5K<true>>();
     case AA_BLOCK_Q6_K: return kernels_of<Q6K>();
     case AA_BLOCK_IQ4_NL: return kernels_of<Iq4Nl>();
     case AA_BLOCK_IQ4_XS: return kernels_of<Iq4Xs>();
+    case AA_BLOCK_TQ1_0: return kernels_of<Tq1_0>();
+    case AA_BLOCK_TQ2_0: return kernels_of<Tq2_0>();
     case AA_BLOCK_MXFP4: return kernels_of<Mxfp4>();
     default: return {};
   }

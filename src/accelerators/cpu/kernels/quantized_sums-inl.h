@@ -88,6 +88,16 @@ struct Sums {
       products[part][m] = _mm256_fmadd_ps(sums, factor, products[part][m]);
     }
   }
+  // The same for q from 0 to 63, with two offsets too: the halves of the vectors are for the first and the last 16 values.
+  HWY_INLINE void add_halves(int64_t g, int part, __m256i q, __m256 both_scales, __m256 both_offsets) {
+    AA_UNROLL for (int m = 0; m < kM; ++m) {
+      const __m256 dots = _mm256_cvtepi32_ps(dot_bytes<kVnni>(q, group(m, g)));
+      const __m256 of_x = _mm256_cvtepi32_ps(dot_bytes<kVnni>(_mm256_set1_epi8(1), group(m, g)));
+      const __m256 sum = _mm256_fmadd_ps(dots, both_scales, _mm256_mul_ps(of_x, both_offsets));
+      const __m256 scale = _mm256_set1_ps(scales[m * (k / kGroup) + g]);
+      products[part][m] = _mm256_fmadd_ps(sum, scale, products[part][m]);
+    }
+  }
   // The same for weights of 8 bits and x of 16 bits: rounding x to 8 bits would cause most of the error.
   HWY_INLINE void add_bytes(int64_t g, int part, __m256i q, float scale) {
     const __m256i low = _mm256_cvtepi8_epi16(_mm256_castsi256_si128(q));

@@ -295,8 +295,9 @@ TEST_P(Quantized, RowsOfAProductHaveTheBitsOfFewerRows) {
   const BlockFormat& format = GetParam();
   Random random(17);
   constexpr int64_t m = 19;
-  for (const int64_t k : {1024, 8192}) {
-    const int64_t n = k == 1024 ? 131 : 20;
+  for (const int64_t k : {1024, 1184, 8192}) {
+    if (k % format.values != 0) continue;
+    const int64_t n = k == 8192 ? 20 : 131;
     const TestTensor w = random_blocks(random, format, n, k), x = TestTensor(DType::F32, {m, k}).fill_normal(random);
     const auto products = [&](int64_t begin, int64_t count) {
       TestTensor part(DType::F32, {count, k});
@@ -379,6 +380,36 @@ TEST_P(Quantized, NumbersThatAreNoneStayVisible) {
           ASSERT_TRUE(std::isfinite(found.tensors[0].number(i))) << format.name << " of " << m;
         }
       });
+    }
+  }
+}
+
+// Scales that are NaN reach the sums of their own row and no others, also where a row ends within what a kernel takes at once.
+TEST(QuantizedLinear, ScalesOfTheNextRowDoNotMatter) {
+  Random random(8);
+  for (const BlockFormat& format : block_formats()) {
+    if (format.values != 32 || format.number == AA_BLOCK_MXFP4) continue;  // a scale of MXFP4 is always a number
+    for (const int64_t k : {224, 288, 512}) {
+      for (const int64_t m : {1, 2, 6, 9}) {
+        const int64_t n = 9, bad = 4, bytes_of_row = k / 32 * format.bytes;
+        OpCase c;
+        c.op = "quantized_linear";
+        c.tensors = {TestTensor(DType::F32, {m, n}), TestTensor(DType::F32, {m, k}).fill_normal(random),
+                     random_blocks(random, format, n, k), TestTensor(), TestTensor()};
+        for (int64_t i = 0; i < k / 32; ++i) {  // a half that is NaN
+          c.tensors[2].set(bad * bytes_of_row + i * format.bytes, 0);
+          c.tensors[2].set(bad * bytes_of_row + i * format.bytes + 1, 0x7e);
+        }
+        c.with(aa_quantized_params{0, static_cast<int32_t>(format.number), AA_QUANTIZED_ROUNDED});
+        for_each_isa([&](Isa) {
+          OpCase found = c;
+          run(found, true);
+          for (int64_t i = 0; i < m * n; ++i) {
+            ASSERT_EQ(std::isfinite(found.tensors[0].number(i)), i % n != bad)
+                << format.name << ", " << m << " rows of " << k << ", column " << i % n;
+          }
+        });
+      }
     }
   }
 }

@@ -1,9 +1,4 @@
-// See quantized_row.h.
-//
-// Four parts of the weights are read side by side, as in gemv_streams-inl.h (two with five and six rows of x, whose sums would
-// not fit into registers otherwise). Each step of a kernel is taken for all of them before the next step, because the processor
-// looks only so far ahead for independent instructions. A block of weights is unpacked again for each row of x.
-// quantized_row_avx2-inl.h and quantized_row_avx512-inl.h have the kernel of each format.
+// See quantized_row.h. quantized_row_products-inl.h has the products.
 #include "accelerators/cpu/kernels/quantized_row.h"
 
 #include <algorithm>
@@ -25,113 +20,32 @@
 // After highway.h
 #include "accelerators/cpu/kernels/activation-inl.h"
 #include "accelerators/cpu/kernels/matmul_finish-inl.h"
-#include "accelerators/cpu/kernels/quantized_row_avx2-inl.h"
-#include "accelerators/cpu/kernels/quantized_row_avx512-inl.h"
+#include "accelerators/cpu/kernels/quantized_row_products-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
-#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
+#if AA_HAS_ROW_KERNELS
 
-// The most rows of x that are multiplied here, and the most for which k does not matter. With AVX2 two rows read the weights
-// 1.04 to 1.5 times as fast as with quantized_tiles.cpp on a Zen 5, three rows 0.75 to 1.2 times.
-constexpr int64_t kMostRowsOfX = HWY_TARGET == HWY_AVX3 ? 6 : 2, kFewRowsOfX = HWY_TARGET == HWY_AVX3 ? 4 : 2;
-
-constexpr Distances kUsualDistances{1024, 3072};
-// On two cores of a Zen 5, whose best read was 52 to 54 GB/s, Q4_0, Q4_K, Q6_K and Q8_0 read 50.5, 45.5, 49.6 and 49.2 GB/s
-// with this, 49.2, 41.7, 47.5 and 48.8 without prefetches, and 47.8, 47.1, 46.3 and 45.6 with the usual distances.
-constexpr Distances kDistancesOfZen5{1536, 0};
-// On a Zen 3 and a Zen 4 the loops do not prefetch: the hardware prefetchers follow long streams, and alone read them 2 to
-// 5% faster than with prefetch instructions, which help only where a stream begins (prefetch_starts()). Intel processors
-// without AVX-512 were not measured.
-Distances find_distances() {
-  if (HWY_TARGET != HWY_AVX3) return {};
-  if (cpu_features().zen5) return kDistancesOfZen5;
-  return cpu_features().fast_bf16_dot ? Distances{} : kUsualDistances;
-}
-template <int64_t kBytes>
-HWY_INLINE void prefetch_block(const uint8_t* b, Distances ahead) {
-  AA_UNROLL for (int64_t line = 0; line < kBytes; line += 64) {
-    __builtin_prefetch(b + ahead.near + line, 0, 3);
-    if (ahead.far != 0) __builtin_prefetch(b + ahead.far + line, 0, 2);
-  }
-}
-
-// out[m * out_stride + s * rows + r] = row s * rows + r of the weights times row m of x, for r < rows, s < kStreams, m < kM.
-template <class Format, int kStreams, int kM>
-void multiply_streams(const uint8_t* w, int64_t w_stride, int64_t rows, const BlockRow* x, int64_t blocks, float* out,
-                      int64_t out_stride) {
-  const Distances ahead = find_distances();
-  prefetch_starts<kStreams>(w, rows * w_stride, ahead.near != 0 ? ahead : kUsualDistances);
-  for (int64_t r = 0; r < rows; ++r) {
-    const uint8_t* b[kStreams];
-    decltype(FloatVec::raw) total[kM][kStreams];
-    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      b[s] = w + (s * rows + r) * w_stride;
-      AA_UNROLL for (int m = 0; m < kM; ++m) total[m][s] = hn::Zero(kFloats).raw;
-    }
-    for (int64_t i = 0; i < blocks; ++i) {
-      if (ahead.near != 0) {
-        AA_UNROLL for (int s = 0; s < kStreams; ++s) prefetch_block<Format::kBytes>(b[s], ahead);
-      }
-      AA_UNROLL for (int m = 0; m < kM; ++m) Format::template add<kStreams>(b, x[m], i, total[m]);
-      AA_UNROLL for (int s = 0; s < kStreams; ++s) b[s] += Format::kBytes;
-    }
-    AA_UNROLL for (int m = 0; m < kM; ++m) {
-      FloatVec four[4];
-      float sums[4];
-      AA_UNROLL for (int s = 0; s < 4; ++s) four[s] = FloatVec{total[m][s % kStreams]};
-      sum_four(four, sums);
-      AA_UNROLL for (int s = 0; s < kStreams; ++s) out[m * out_stride + s * rows + r] = sums[s];
-    }
-  }
-}
-
-template <class Format, int kM>
-void multiply_rows_of(const uint8_t* w, int64_t w_stride, int64_t rows, const BlockRow* x, int64_t blocks, float* out,
-                      int64_t out_stride) {
-  constexpr int kStreams = kM <= 4 ? 4 : 2;  // sums stay in registers
-  int64_t done = 0;
-  while (rows - done >= kStreams) {
-    const int64_t per_stream = ((rows - done) / kStreams - 1) | 1;  // odd, as in gemv_streams-inl.h
-    multiply_streams<Format, kStreams, kM>(w + done * w_stride, w_stride, per_stream, x, blocks, out + done,
-                                           out_stride);
-    done += per_stream * kStreams;
-  }
-  multiply_streams<Format, 1, kM>(w + done * w_stride, w_stride, rows - done, x, blocks, out + done, out_stride);
-}
-
-struct RowKernels {
-  // For each number of rows of x.
-  using Multiply = void (*)(const uint8_t*, int64_t, int64_t, const BlockRow*, int64_t, float*, int64_t);
-  Multiply multiply[kMostRowsOfX] = {};
-  void (*round)(const float*, int64_t, int8_t*, float*, float*) = nullptr;
-  bool fine = false;
-};
-template <class Format>
-constexpr RowKernels row_kernels_of() {
-  RowKernels kernels{.round = round_row_for<Format>, .fine = Format::kFine};
-  [&]<size_t... kRows>(std::index_sequence<kRows...>) {
-    ((kernels.multiply[kRows] = multiply_rows_of<Format, kRows + 1>), ...);
-  }
-  (std::make_index_sequence<kMostRowsOfX>());
-  return kernels;
-}
 RowKernels find_row_kernels(uint32_t format) {
   switch (format) {
     case AA_BLOCK_Q4_0: return row_kernels_of<RowQ4_0>();
+#if HWY_TARGET == HWY_AVX3
+    case AA_BLOCK_Q4_1: return row_kernels_of<RowQ4_1>();
+    case AA_BLOCK_Q5_0: return row_kernels_of<RowQ5_0>();
+    case AA_BLOCK_Q5_1: return row_kernels_of<RowQ5_1>();
+    case AA_BLOCK_IQ4_NL: return row_kernels_of<RowIq4Nl>();
+    case AA_BLOCK_MXFP4: return row_kernels_of<RowMxfp4>();
+#endif
     case AA_BLOCK_Q8_0: return row_kernels_of<RowQ8_0>();
-    case AA_BLOCK_Q4_K: return row_kernels_of<RowQ4OrQ5K<false>>();
-    case AA_BLOCK_Q5_K: return row_kernels_of<RowQ4OrQ5K<true>>();
-    case AA_BLOCK_Q6_K: return row_kernels_of<RowQ6K>();
-    default: return {};
+    default: return find_row_kernels_of_256(format);
   }
 }
 
 // Bytes of a row of x for its kernel.
 int64_t bytes_of_row(const RowKernels& kernels, int64_t k) {
-  return k * (kernels.fine ? 2 : 1) + k / kBlock * 32 * static_cast<int64_t>(sizeof(float));
+  return k * (kernels.fine ? 2 : 1) + (k + kBlock - 1) / kBlock * 32 * static_cast<int64_t>(sizeof(float));
 }
 
 // Two cores of a Zen 5, GB/s from memory, these kernels and those of quantized_tiles.cpp, which unpack the weights first:
@@ -146,7 +60,7 @@ int64_t bytes_of_row(const RowKernels& kernels, int64_t k) {
 // From the second-level cache six rows are as fast with either. Other processors were not measured with several rows.
 bool has_row_kernels(uint32_t format, int64_t m, int64_t k) {
   const RowKernels kernels = find_row_kernels(format);
-  if (k % kBlock != 0 || kernels.multiply[0] == nullptr || m > kMostRowsOfX) return false;
+  if (kernels.multiply[0] == nullptr || m > kMostRowsOfX) return false;
   return m <= kFewRowsOfX || m * bytes_of_row(kernels, k) <= int64_t{32} << 10;
 }
 
@@ -154,20 +68,21 @@ struct RoundedRows {
   BlockRow rows[kMostRowsOfX];
 };
 
-// Rounds the rows of x into scratch memory of this thread. Several threads share long rows.
+// Rounds the rows of x, with zeros up to a multiple of kBlock, into scratch memory of this thread. Several threads share long rows.
 RoundedRows round_rows(const QuantizedProduct& product) {
-  const int64_t m = product.args.m, k = product.args.k, blocks = k / kBlock;
+  const int64_t m = product.args.m, k = product.args.k, blocks = (k + kBlock - 1) / kBlock, padded = blocks * kBlock;
   const RowKernels kernels = find_row_kernels(product.format->number);
-  auto* values = scratch<int8_t>(Scratch::Row1, static_cast<size_t>(2 * k * m));
+  auto* values = scratch<int8_t>(Scratch::Row1, static_cast<size_t>(2 * padded * m));
   auto* factors = scratch<float>(Scratch::Row2, static_cast<size_t>(32 * blocks * m));
   RoundedRows x;
   const auto round = [&](int64_t begin, int64_t end) {
-    auto* wide = scratch<float>(Scratch::Row0, static_cast<size_t>(k));
+    auto* wide = scratch<float>(Scratch::Row0, static_cast<size_t>(padded));
+    std::fill(wide + k, wide + padded, 0.0F);
     for (int64_t i = begin; i < end; ++i) {
-      int8_t* own_values = values + 2 * k * i;
+      int8_t* own_values = values + 2 * padded * i;
       float* own_factors = factors + 32 * blocks * i;
       if (k > 0) read_floats(row_of(product.args.x, i, k), 0, k, wide);
-      kernels.round(wide, k, own_values, own_factors, own_factors + 16 * blocks);
+      kernels.round(wide, padded, own_values, own_factors, own_factors + 16 * blocks);
       x.rows[i] = {own_values, own_factors, own_factors + 16 * blocks};
     }
   };
@@ -184,7 +99,7 @@ void multiply_row_span(const QuantizedProduct& product, const RoundedRows& x, in
   const int64_t m = product.args.m;
   auto* products = scratch<float>(Scratch::Tile, static_cast<size_t>(m * n));
   const RowKernels::Multiply multiply = find_row_kernels(product.format->number).multiply[m - 1];
-  multiply(product.w + begin * product.w_stride, product.w_stride, n, x.rows, product.args.k / kBlock, products, n);
+  multiply(product.w + begin * product.w_stride, product.w_stride, n, x.rows, product.args.k, products, n);
   for (int64_t i = 0; i < m; ++i) {
     finish_row(product.args, product.args.parts[0], i, begin, n, products + i * n, nullptr);
   }

@@ -10,14 +10,14 @@ namespace anyaccel::cpu {
 
 // A row of x, rounded for the kernel of a format. What the arrays hold is the business of the format's put_factors().
 struct BlockRow {
-  // [k], of Q8_0 [2 k]: the groups of 32 of a block in the order in which a kernel meets them.
+  // [k], of Q8_0 [2 k], and zeros up to a whole block of 256: the groups of 32 of a block in the order in which a kernel meets them.
   const int8_t* values = nullptr;
-  const float* first = nullptr;   // [k / 256][16]: factors for the scales of the weights
-  const float* second = nullptr;  // [k / 256][16]: what corrects for offsets of the weights, as floats or as integers
+  const float* first = nullptr;  // [ceil(k / 256)][16]: factors for the scales of the weights
+  const float* second =
+      nullptr;  // [ceil(k / 256)][16]: what corrects for offsets of the weights, as floats or as integers
 };
 
-// Returns true if the processor and the format have such products for m rows of k columns and no others are faster. k must be a
-// multiple of 256, and the format one of Q4_0, Q8_0, Q4_K, Q5_K and Q6_K.
+// Returns true if the processor and the format have such products for m rows of k columns and no others are faster.
 bool takes_few_rows(uint32_t format, int64_t m, int64_t k);
 // out = x * transpose(w) + bias + residual, x rounded as AA_QUANTIZED_ROUNDED allows. The order of a row's sums does not depend on
 // the number of rows. Uses the worker pool.

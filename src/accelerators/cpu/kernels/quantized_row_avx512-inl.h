@@ -1,6 +1,6 @@
-// Products of one row of x with rows of quantized weights, for AVX-512 with VNNI: a struct for each format, which
-// quantized_row.cpp instantiates. Their members are those of quantized_row_avx2-inl.h. Included after
-// base/simd/highway.h, once per instruction set.
+// Products of rows of x with rows of quantized weights, for AVX-512 with VNNI: a struct for each format of 32 values in a block,
+// which quantized_row.cpp instantiates, and what those of 256 values (quantized_row_k_avx512-inl.h) use too. Their members are those
+// of quantized_row_avx2-inl.h. Included after base/simd/highway.h, once per instruction set.
 //
 // Where rearranging is cheap, a 64-byte vector holds values of several groups of 32, so that a group's products add up
 // as integers before they are converted and scaled, and the scales and minima of a block are computed in one vector.
@@ -67,101 +67,40 @@ HWY_INLINE __m512i four_times(int first) {
 }
 // Permutation indices: each of 0 to 7 twice.
 HWY_INLINE __m512i twice_each() { return _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7); }
-template <bool kFifth>
-struct RowQ4OrQ5K {
-  static constexpr int64_t kBytes = kFifth ? 176 : 144;
-  static constexpr bool kFine = false;
-  static constexpr int64_t kNibbles = kFifth ? 48 : 16;  // byte offset of the nibbles in a block
-  // The even groups (low nibbles), then the odd ones (high nibbles); of the four groups of each, the first 16 values,
-  // then the last 16.
-  static int place(int group, int quarter) {
-    return group % 2 * 128 + quarter / 2 * 64 + group / 2 * 16 + quarter % 2 * 8;
+// The 16 values of the formats IQ4, with 128 added.
+HWY_INLINE __m128i iq4_table() {
+  return _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, static_cast<char>(129), static_cast<char>(141),
+                       static_cast<char>(153), static_cast<char>(166), static_cast<char>(181), static_cast<char>(197),
+                       static_cast<char>(217), static_cast<char>(241));
+}
+// total += the products of eight groups of weights: scale * (sum of products) + other * offset. A vector of `nibbles` has four
+// groups, whose low nibbles are their first halves. scale_of(s) and other_of(s) give a number for each of the eight groups of
+// stream s, which `factors` and `offsets` of x multiply.
+template <class Format, int kStreams, class ScaleOf, class OtherOf>
+HWY_INLINE void add_nibbles(const __m512i (&nibbles)[2][kStreams], const __m512i (&others)[2][kStreams],
+                            const BlockValues& values, __m256 factors, __m256 offsets, __m512* total, ScaleOf scale_of,
+                            OtherOf other_of) {
+  __m512 scales[kStreams];
+  AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+    scales[s] = _mm512_castps256_ps512(_mm256_mul_ps(scale_of(s), factors));
+    total[s] = _mm512_fmadd_ps(_mm512_zextps256_ps512(other_of(s)), _mm512_zextps256_ps512(offsets), total[s]);
   }
-  // Each 128 bits of `first` are for two groups: what multiplies their two scales, then what multiplies their two
-  // minima.
-  static void put_factors(float* first, float* /*second*/, int group, float scale, const int32_t* sums) {
-    float* at = first + group / 2 * 4 + group % 2;
-    at[0] = group % 2 == 1 && !kFifth ? scale / 16 : scale;  // Q4_K's high nibbles are not shifted down
-    at[2] = -scale * static_cast<float>(sums[0] + sums[1]);
-  }
-
-  // Unpacks the 8 scales and 8 minima (6 bits each) of kStreams blocks to 16 bytes each in the order of
-  // put_factors(). Returns d and dmin of each block.
-  template <int kStreams>
-  static HWY_INLINE __m256 unpack_scales(const uint8_t* const* b, uint8_t* to) {
-    const auto head = [&](int s) HWY_ATTR { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(b[s])); };
-    __m512i words = _mm512_zextsi128_si512(head(0));  // of each block: d and dmin, then the 12 packed bytes
-    if constexpr (kStreams == 2) {
-      words = _mm512_inserti64x2(words, head(1), 1);
-    } else if constexpr (kStreams == 4) {
-      const __m256i low = _mm256_inserti128_si256(_mm256_castsi128_si256(head(0)), head(1), 1);
-      const __m256i high = _mm256_inserti128_si256(_mm256_castsi128_si256(head(2)), head(3), 1);
-      words = _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-    }
-    const auto in_each = [](int w0, int w1, int w2, int w3)
-                             HWY_ATTR { return _mm512_broadcast_i32x4(_mm_setr_epi32(w0, w1, w2, w3)); };
-    const __m512i low =
-        _mm512_srlv_epi32(_mm512_shuffle_epi32(words, static_cast<_MM_PERM_ENUM>(0b11101101)), in_each(0, 0, 0, 4));
-    const __m512i high = _mm512_srli_epi32(_mm512_shuffle_epi32(words, static_cast<_MM_PERM_ENUM>(0b10000100)), 2);
-    const __m512i of_low = in_each(0x3f3f3f3f, 0x0f0f0f0f, 0x3f3f3f3f, 0x0f0f0f0f);
-    const __m512i of_high = in_each(0, 0x30303030, 0, 0x30303030);
-    const __m512i bytes = _mm512_or_si512(_mm512_and_si512(low, of_low), _mm512_and_si512(high, of_high));
-    _mm512_store_si512(to, _mm512_shuffle_epi8(bytes, in_each(0x09080100, 0x0b0a0302, 0x0d0c0504, 0x0f0e0706)));
-    const __m512i firsts = _mm512_zextsi128_si512(_mm_setr_epi32(0, 4, 8, 12));
-    return _mm256_cvtph_ps(_mm512_castsi512_si128(_mm512_permutexvar_epi32(firsts, words)));
-  }
-
-  // Adds fifth bits to `values`, which are half number `half` of each of the groups first, first + 2, first + 4 and
-  // first + 6.
-  static HWY_INLINE __m512i with_fifth_bits(__m512i values, const uint8_t* block, int first, int half) {
-    const __m512i bits =
-        _mm512_broadcast_i32x4(_mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 16 + 16 * half)));
-    const auto bytes = [](int bit) { return 0x01010101 << bit; };
-    const __m512i each =
-        _mm512_setr_epi32(bytes(first), bytes(first), bytes(first), bytes(first), bytes(first + 2), bytes(first + 2),
-                          bytes(first + 2), bytes(first + 2), bytes(first + 4), bytes(first + 4), bytes(first + 4),
-                          bytes(first + 4), bytes(first + 6), bytes(first + 6), bytes(first + 6), bytes(first + 6));
-    return _mm512_or_si512(values, _mm512_maskz_set1_epi8(_mm512_test_epi8_mask(bits, each), 16));
-  }
-
-  template <int kStreams>
-  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
-    alignas(64) uint8_t bytes[64];
-    const __m512 d_and_dmin = _mm512_castps256_ps512(unpack_scales<kStreams>(b, bytes));
-    const __m512 factors = _mm512_loadu_ps(x.first + 16 * block);
-    const BlockValues values(x.values + kBlock * block);
-    __m512 scales[kStreams];
-    __m512i first[kStreams], second[kStreams],
-        sums[kStreams];  // first, second: the first and the last 16 nibble bytes of four pairs of groups
+  AA_UNROLL for (int half = 0; half < 2; ++half) {
+    __m512i sums[kStreams];
     AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      const __m512i of_stream = _mm512_broadcast_i32x4(_mm_setr_epi32(2 * s, 2 * s, 2 * s + 1, 2 * s + 1));
-      const __m128i of_row = _mm_load_si128(reinterpret_cast<const __m128i*>(bytes + 16 * s));
-      const __m512 wide = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(of_row));
-      scales[s] = _mm512_mul_ps(_mm512_mul_ps(wide, _mm512_permutexvar_ps(of_stream, d_and_dmin)), factors);
-      total[s] = _mm512_mask_add_ps(total[s], 0xcccc, total[s], scales[s]);
-      const __m512i q0 = load64(b[s] + kNibbles), q1 = load64(b[s] + kNibbles + 64);
-      first[s] = _mm512_shuffle_i64x2(q0, q1, 0x88);
-      second[s] = _mm512_shuffle_i64x2(q0, q1, 0xdd);
+      sums[s] = add_dots(_mm512_setzero_si512(), Format::template values_of<0>(nibbles[half][s], others[half][s]),
+                         values.v[2 * half]);
     }
-    AA_UNROLL for (int half = 0; half < 2; ++half) {
-      AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-        __m512i u = low_nibbles(half == 0 ? first[s] : second[s]);
-        if constexpr (kFifth) u = with_fifth_bits(u, b[s], 0, half);
-        sums[s] = add_dots(half == 0 ? _mm512_setzero_si512() : sums[s], u, values.v[half]);
-      }
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      sums[s] =
+          add_dots(sums[s], Format::template values_of<1>(nibbles[half][s], others[half][s]), values.v[2 * half + 1]);
     }
-    AA_UNROLL for (int s = 0; s < kStreams; ++s) total[s] = add_scaled<0>(total[s], sums[s], scales[s]);
-    AA_UNROLL for (int half = 0; half < 2; ++half) {
-      AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-        const __m512i both = half == 0 ? first[s] : second[s];
-        const __m512i u = kFifth ? with_fifth_bits(high_nibbles(both), b[s], 1, half)
-                                 : _mm512_and_si512(both, _mm512_set1_epi8(static_cast<char>(0xf0)));
-        sums[s] = add_dots(half == 0 ? _mm512_setzero_si512() : sums[s], u, values.v[2 + half]);
-      }
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      total[s] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[s]), _mm512_permutexvar_ps(four_times(4 * half), scales[s]),
+                                 total[s]);
     }
-    AA_UNROLL for (int s = 0; s < kStreams; ++s) total[s] = add_scaled<1>(total[s], sums[s], scales[s]);
   }
-};
+}
 
 // Eight blocks of 32 values are processed together, like one block of 256. A vector holds eight bytes of each block, so
 // that all products of a block add up in two lanes before they are converted and scaled.
@@ -291,61 +230,159 @@ struct RowQ8_0 {
   }
 };
 
-struct RowQ6K {
-  static constexpr int64_t kBytes = 210;
+// Eight blocks of 32 values are processed together, like one block of 256. A vector has the nibbles of four blocks, 16 bytes of
+// each: their low nibbles are the first halves of four groups, their high nibbles the second halves.
+//
+// Layout says where a block has what, in 16-bit words: kNibbles, kFifth (32 fifth bits), kMinimum (0: a weight is scale * (value -
+// kZero)). kTable: nibbles are numbers of kNibbleTable instead of values.
+template <class Layout>
+struct RowOf32 {
+  static constexpr int64_t kBytes = 8 * 2 * Layout::kWords;
   static constexpr bool kFine = false;
-  static int place(int group, int quarter) { return group * 32 + quarter * 8; }
+  static int place(int group, int quarter) {
+    return group / 4 * 128 + quarter / 2 * 64 + group % 4 * 16 + quarter % 2 * 8;
+  }
   static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
-    for (int half = 0; half < 2; ++half) {  // each scale of the weights covers 16 values
-      const int at = place_of_scale(2 * group + half);
-      first[at] = scale;
-      second[at] = -32 * scale * static_cast<float>(sums[half]);
+    first[group] = scale;
+    second[group] = scale * static_cast<float>((Layout::kMinimum > 0 ? 1 : -Layout::kZero) * (sums[0] + sums[1]));
+    first[group + 8] = second[group + 8] = 0;
+  }
+
+  // Four blocks lie in two loads: the second one ends where they end.
+  static constexpr int kSecond = 4 * Layout::kWords - 32;
+  // Permutation index of a word of four blocks.
+  static constexpr int16_t index_of(int word) { return static_cast<int16_t>(word < 32 ? word : 32 + word - kSecond); }
+  static HWY_INLINE __m512i nibble_places() {
+    alignas(64) int16_t places[32];
+    AA_UNROLL for (int i = 0; i < 32; ++i) places[i] = index_of(i / 8 * Layout::kWords + Layout::kNibbles + i % 8);
+    return _mm512_load_si512(places);
+  }
+  // Word 4 + i of the first 128 bits: scale of block i; word 4 + i of the second: its minimum. The first two words of each 128
+  // bits: the fifth bits of a block.
+  static HWY_INLINE __m512i other_places() {
+    alignas(64) int16_t places[32] = {};
+    AA_UNROLL for (int i = 0; i < 4; ++i) {
+      places[4 + i] = index_of(i * Layout::kWords);
+      places[12 + i] = index_of(i * Layout::kWords + Layout::kMinimum);
+      places[8 * i] = index_of(i * Layout::kWords + Layout::kFifth);
+      places[8 * i + 1] = index_of(i * Layout::kWords + Layout::kFifth + 1);
+    }
+    return _mm512_load_si512(places);
+  }
+  // The eight numbers that words 4 to 7 of two vectors' 128 bits number kPart are.
+  template <int kPart>
+  static HWY_INLINE __m256 eight_halves(__m512i a, __m512i b) {
+    return _mm256_cvtph_ps(
+        _mm_unpackhi_epi64(_mm512_extracti32x4_epi32(a, kPart), _mm512_extracti32x4_epi32(b, kPart)));
+  }
+  // Turns the low or the high nibbles of four blocks into values of their first or last halves.
+  template <int kHalf>
+  static HWY_INLINE __m512i values_of(__m512i nibbles, [[maybe_unused]] __m512i others) {
+    const __m512i u = kHalf == 0 ? low_nibbles(nibbles) : high_nibbles(nibbles);
+    if constexpr (Layout::kTable) {
+      return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(iq4_table()), u);
+    } else if constexpr (Layout::kFifth > 0) {
+      const __m512i spread =
+          _mm512_broadcast_i32x4(kHalf == 0 ? _mm_setr_epi32(0, 0, 0x01010101, 0x01010101)
+                                            : _mm_setr_epi32(0x02020202, 0x02020202, 0x03030303, 0x03030303));
+      const __m512i bits = _mm512_shuffle_epi8(others, spread);
+      const __mmask64 set = _mm512_test_epi8_mask(bits, _mm512_set1_epi64(static_cast<int64_t>(0x8040201008040201u)));
+      return _mm512_mask_add_epi8(u, set, u, _mm512_set1_epi8(16));
+    } else {
+      return u;
     }
   }
-  // The scales of vector p of the values, one for each 16 of them, are lane p of each 128 bits, where add_scaled<p>()
-  // takes them from.
-  static constexpr int place_of_scale(int sixteen) { return sixteen % 4 * 4 + sixteen / 4; }
 
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
-    const __m512 factors = _mm512_loadu_ps(x.first + 16 * block);   // scale of x for each 16 values
-    const __m512 offsets = _mm512_loadu_ps(x.second + 16 * block);  // -32 * scale * sum of each 16 values
+    const __m256 factors = _mm256_loadu_ps(x.first + 16 * block), offsets = _mm256_loadu_ps(x.second + 16 * block);
     const BlockValues values(x.values + kBlock * block);
-    const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    __m512 scales[kStreams];
-    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      uint16_t d;
-      std::memcpy(&d, b[s] + 208, sizeof d);
-      const __m128i of_row = _mm_shuffle_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b[s] + 192)), order);
-      scales[s] = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(of_row)), _mm512_set1_ps(_cvtsh_ss(d)));
-      total[s] = _mm512_fmadd_ps(scales[s], offsets, total[s]);
-      scales[s] = _mm512_mul_ps(scales[s], factors);
+    __m512i nibbles[2][kStreams], others[2][kStreams];
+    AA_UNROLL for (int half = 0; half < 2; ++half) {
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+        const uint8_t* four = b[s] + kBytes / 2 * half;
+        const __m512i front = load64_once(four), back = load64_once(four + 2 * kSecond);
+        nibbles[half][s] = _mm512_permutex2var_epi16(front, nibble_places(), back);
+        others[half][s] = _mm512_permutex2var_epi16(front, other_places(), back);
+      }
     }
-    add_part<kStreams, 0>(b, values, scales, total);
-    add_part<kStreams, 1>(b, values, scales, total);
-    add_part<kStreams, 2>(b, values, scales, total);
-    add_part<kStreams, 3>(b, values, scales, total);
+    add_nibbles<RowOf32, kStreams>(
+        nibbles, others, values, factors, offsets, total,
+        [&](int s) HWY_ATTR { return eight_halves<0>(others[0][s], others[1][s]); },
+        [&](int s) HWY_ATTR { return eight_halves<(Layout::kMinimum > 0 ? 1 : 0)>(others[0][s], others[1][s]); });
+  }
+};
+struct LayoutOfQ4_1 {
+  static constexpr int kWords = 10, kNibbles = 2, kFifth = 0, kMinimum = 1, kZero = 0;
+  static constexpr bool kTable = false;
+};
+struct LayoutOfQ5_0 {
+  static constexpr int kWords = 11, kNibbles = 3, kFifth = 1, kMinimum = 0, kZero = 16;
+  static constexpr bool kTable = false;
+};
+struct LayoutOfQ5_1 {
+  static constexpr int kWords = 12, kNibbles = 4, kFifth = 2, kMinimum = 1, kZero = 0;
+  static constexpr bool kTable = false;
+};
+struct LayoutOfIq4Nl {
+  static constexpr int kWords = 9, kNibbles = 1, kFifth = 0, kMinimum = 0, kZero = 128;
+  static constexpr bool kTable = true;
+};
+using RowQ4_1 = RowOf32<LayoutOfQ4_1>;
+using RowQ5_0 = RowOf32<LayoutOfQ5_0>;
+using RowQ5_1 = RowOf32<LayoutOfQ5_1>;
+using RowIq4Nl = RowOf32<LayoutOfIq4Nl>;
+
+// As RowOf32, but a block has 17 bytes, which no permutation of words can select.
+struct RowMxfp4 {
+  static constexpr int64_t kBytes = 8 * 17;
+  static constexpr bool kFine = false;
+  static constexpr int kZero = 12;
+  static int place(int group, int quarter) { return RowIq4Nl::place(group, quarter); }
+  static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
+    first[group] = scale;
+    second[group] = scale * static_cast<float>(-kZero * (sums[0] + sums[1]));
+    first[group + 8] = second[group + 8] = 0;
+  }
+  template <int kHalf>
+  static HWY_INLINE __m512i values_of(__m512i nibbles, __m512i /*others*/) {
+    const __m128i table = _mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table),
+                               kHalf == 0 ? low_nibbles(nibbles) : high_nibbles(nibbles));
+  }
+  // 2^(e - 128) of eight blocks; the results of e = 0 and e = 1 are subnormal.
+  static HWY_INLINE __m256 scales_of(const uint8_t* b) {
+    // Byte 17 * i of each 68 is half of a word: the lower one for even i.
+    const __m512i places = _mm512_zextsi128_si512(_mm_setr_epi16(0, 8, 17, 25, 32, 40, 49, 57));
+    const __m512i words = _mm512_permutex2var_epi16(load64_once(b), places, load64_once(b + 68));
+    const __m128i shifts = _mm_setr_epi16(0, 8, 0, 8, 0, 8, 0, 8);
+    const __m128i bytes = _mm_and_si128(_mm_srlv_epi16(_mm512_castsi512_si128(words), shifts), _mm_set1_epi16(255));
+    const __m256i e = _mm256_cvtepu16_epi32(bytes), two = _mm256_set1_epi32(2);
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    const __m256i least = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    return _mm256_castsi256_ps(_mm256_mask_mov_epi32(normal, _mm256_cmplt_epi32_mask(e, two), least));
   }
 
-  // Adds the products of 64 values, part kPart of four. Their low four bits are the low or the high nibbles of 64
-  // bytes; their upper two bits are two pairs of bits of 32 bytes, one pair for each half of the values.
-  template <int kStreams, int kPart>
-  static HWY_INLINE void add_part(const uint8_t* const* b, const BlockValues& values, const __m512* scales,
-                                  __m512* total) {
-    constexpr int kHalf = kPart / 2;
-    constexpr bool kLow = kPart % 2 == 0;
-    const __m512i shifts =
-        _mm512_inserti64x4(_mm512_set1_epi16(kLow ? 4 : 0), _mm256_set1_epi16(2), 1);  // left for low nibbles
-    __m512i sums[kStreams];
-    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      const __m512i nibbles = load64(b[s] + 64 * kHalf), bits = two_halves(b[s] + 128 + 32 * kHalf);
-      const __m512i shifted = kLow ? _mm512_sllv_epi16(bits, shifts) : _mm512_srlv_epi16(bits, shifts);
-      const __m512i high = _mm512_and_si512(shifted, _mm512_set1_epi8(0x30));
-      const __m512i low = kLow ? nibbles : _mm512_srli_epi16(nibbles, 4);
-      const __m512i u = _mm512_ternarylogic_epi32(_mm512_set1_epi8(15), low, high, 0xca);  // low & 15 | high & ~15
-      sums[s] = add_dots(_mm512_setzero_si512(), u, values.v[kPart]);
+  template <int kStreams>
+  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
+    const __m256 factors = _mm256_loadu_ps(x.first + 16 * block), offsets = _mm256_loadu_ps(x.second + 16 * block);
+    const BlockValues values(x.values + kBlock * block);
+    __m512i nibbles[2][kStreams];
+    AA_UNROLL for (int half = 0; half < 2; ++half) {
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+        const auto block_of = [&](int i) HWY_ATTR {
+          return _mm_loadu_si128(reinterpret_cast<const __m128i*>(b[s] + 17 * (4 * half + i) + 1));
+        };
+        __m512i four = _mm512_castsi128_si512(block_of(0));
+        four = _mm512_mask_broadcast_i32x4(four, 0x00f0, block_of(1));
+        four = _mm512_mask_broadcast_i32x4(four, 0x0f00, block_of(2));
+        nibbles[half][s] = _mm512_mask_broadcast_i32x4(four, 0xf000, block_of(3));
+      }
     }
-    AA_UNROLL for (int s = 0; s < kStreams; ++s) total[s] = add_scaled<kPart>(total[s], sums[s], scales[s]);
+    __m256 scales[kStreams];
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) scales[s] = scales_of(b[s]);
+    const auto scale = [&](int s) HWY_ATTR { return scales[s]; };
+    add_nibbles<RowMxfp4, kStreams>(nibbles, nibbles, values, factors, offsets, total, scale, scale);
   }
 };
 

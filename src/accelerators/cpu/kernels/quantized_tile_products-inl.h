@@ -43,8 +43,11 @@ struct RoundedGroup {
   int16_t wide[kTileRows][kTileGroup];
 #endif
   float scales[kTileRows];
-  float sums[kTileRows];         // scale * sum of the group
-  int32_t starts[2][kTileRows];  // initial values of the integer sums, of each half of the group if it has two scales
+  // Of the group, or of each half of it if it has two scales:
+  union {
+    int32_t starts[2][kTileRows];  // initial values of the integer sums, -kZero * sum
+    float sums[2][kTileRows];      // scale * sum, if kOffsets
+  };
 };
 
 // Columns that are unpacked at a time, unless a block has more.
@@ -105,7 +108,7 @@ void multiply_groups(const uint8_t* unpacked, const RoundedGroup* x, int64_t gro
     AA_UNROLL for (int part = 0; part < kParts; ++part) {
       __m512i sums[kM], uppers[kM];
       AA_UNROLL for (int m = 0; m < kM; ++m) {
-        sums[m] = _mm512_set1_epi32(x->starts[part][m]);
+        sums[m] = Format::kOffsets ? _mm512_setzero_si512() : _mm512_set1_epi32(x->starts[part][m]);
         if constexpr (Format::kFiner) uppers[m] = _mm512_setzero_si512();
       }
       AA_UNROLL for (int j = 0; j < kWords; ++j) {
@@ -126,11 +129,11 @@ void multiply_groups(const uint8_t* unpacked, const RoundedGroup* x, int64_t gro
         const __m512 scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[m]), of_weights);
         total[m] = _mm512_fmadd_ps(scaled, _mm512_set1_ps(x->scales[m]), total[m]);
       }
-    }
-    if constexpr (Format::kOffsets) {
-      const __m512 offsets = _mm512_load_ps(unpacked + kScalesAt<Format> + kParts * kVector);
-      AA_UNROLL for (int m = 0; m < kM; ++m) {
-        total[m] = _mm512_fmadd_ps(offsets, _mm512_set1_ps(x->sums[m]), total[m]);
+      if constexpr (Format::kOffsets) {
+        const __m512 offsets = _mm512_load_ps(unpacked + kScalesAt<Format> + (kParts + part) * kVector);
+        AA_UNROLL for (int m = 0; m < kM; ++m) {
+          total[m] = _mm512_fmadd_ps(offsets, _mm512_set1_ps(x->sums[part][m]), total[m]);
+        }
       }
     }
   }
@@ -200,7 +203,8 @@ HWY_NOINLINE void multiply_groups(const uint8_t* unpacked, const RoundedGroup* x
     AA_UNROLL for (int part = 0; part < kParts; ++part) {
       __m256i sums[kM][2];
       AA_UNROLL for (int m = 0; m < kM; ++m) {
-        const __m256i start = kIn16Bits<Format> ? _mm256_setzero_si256() : _mm256_set1_epi32(x->starts[part][m]);
+        const __m256i start =
+            kIn16Bits<Format> || Format::kOffsets ? _mm256_setzero_si256() : _mm256_set1_epi32(x->starts[part][m]);
         sums[m][0] = sums[m][1] = start;
       }
       if constexpr (kIn16Bits<Format>) {
@@ -227,13 +231,13 @@ HWY_NOINLINE void multiply_groups(const uint8_t* unpacked, const RoundedGroup* x
           total[m][i] = _mm256_fmadd_ps(scaled, of_x, total[m][i]);
         }
       }
-    }
-    if constexpr (Format::kOffsets) {
-      const auto* offsets = reinterpret_cast<const float*>(unpacked + kScalesAt<Format> + kParts * kVector);
-      AA_UNROLL for (int m = 0; m < kM; ++m) {
-        const __m256 sum = _mm256_set1_ps(x->sums[m]);
-        AA_UNROLL for (int i = 0; i < 2; ++i) {
-          total[m][i] = _mm256_fmadd_ps(_mm256_load_ps(offsets + 8 * i), sum, total[m][i]);
+      if constexpr (Format::kOffsets) {
+        const auto* offsets = reinterpret_cast<const float*>(unpacked + kScalesAt<Format> + (kParts + part) * kVector);
+        AA_UNROLL for (int m = 0; m < kM; ++m) {
+          const __m256 sum = _mm256_set1_ps(x->sums[part][m]);
+          AA_UNROLL for (int i = 0; i < 2; ++i) {
+            total[m][i] = _mm256_fmadd_ps(_mm256_load_ps(offsets + 8 * i), sum, total[m][i]);
+          }
         }
       }
     }
@@ -348,13 +352,15 @@ struct TileKernels {
   int64_t group_bytes = 0;
   int zero = 0;
   int parts = 1;
+  bool offsets = false;
   bool finer = false;
   bool in_16_bits = false;
 };
 template <class Format>
 constexpr TileKernels tile_kernels_of() {
-  return {multiply_columns<Format>, kGroupBytes<Format>, Format::kZero,
-          Format::kScales,          Format::kFiner,      kIn16Bits<Format>};
+  static_assert(Format::kZero == 0 || !Format::kOffsets);
+  return {multiply_columns<Format>, kGroupBytes<Format>, Format::kZero,    Format::kScales,
+          Format::kOffsets,         Format::kFiner,      kIn16Bits<Format>};
 }
 // The kernels of a format of 256 values in a block (quantized_tiles_k.cpp); null pointers for others.
 TileKernels find_tile_kernels_of_256(uint32_t format);

@@ -235,11 +235,12 @@ HWY_INLINE Ints shift_right(Ints v, unsigned by, int mask) { return both(right16
 // The structs of the formats, whose layouts aa_block_format describes, have the same members:
 //   kValues, kBytes         Values and bytes of a block.
 //   kScales                 Scales of a group of 32 values: 1, or 2, one for each half.
-//   kZero, kMost, kOffsets  A weight is scale * (value - kZero), plus an offset if kOffsets; values are 0 to kMost.
+//   kZero, kMost, kOffsets  A weight is scale * (value - kZero), or scale * value + offset if kOffsets, with as many offsets as
+//                           scales; values are 0 to kMost.
 //   kFiner                  Whether x has 16 bits, because rounding it to 8 would cause most of the error.
 //   kWordsAt                Offsets in a block of the 32-bit words that unpack() takes from `words`.
 //   unpack()                Takes the block at each of `rows` and writes its groups one after another: eight vectors of values,
-//                           kScales vectors of scales, and a vector of offsets if kOffsets.
+//                           kScales vectors of scales, and as many of offsets if kOffsets.
 
 // Without VNNI, two products of bytes are added in signed 16 bits. Formats whose values are too large for that are
 // unpacked to signed 16-bit values, with kZero, which is 128 then, already subtracted. Four consecutive values become
@@ -250,7 +251,7 @@ constexpr bool kIn16Bits = (HWY_TARGET == HWY_AVX2) && Format::kMost > 64;
 template <class Format>
 constexpr int64_t kScalesAt = (kIn16Bits<Format> ? 16 : 8) * kVector;
 template <class Format>
-constexpr int64_t kGroupBytes = kScalesAt<Format> + (Format::kScales + (Format::kOffsets ? 1 : 0)) * kVector;
+constexpr int64_t kGroupBytes = kScalesAt<Format> + Format::kScales*(Format::kOffsets ? 2 : 1) * kVector;
 
 template <class Format>
 HWY_INLINE void store_scale(uint8_t* group, unsigned number, Floats scales) {
@@ -419,6 +420,93 @@ struct TileQ4OrQ5K {
           store_values<TileQ4OrQ5K>(at, j, fifth(both(bytes[i], bytes_of(15)), j, 2 * pair));
           store_values<TileQ4OrQ5K>(at + kGroup, j, fifth(shift_right(bytes[i], 4, 15), j, 2 * pair + 1));
         }
+      }
+    }
+  }
+};
+// Stores groups 4 * half to 4 * half + 3 of pairs of bits in 16 bytes of each of 16 rows: the first 16 values of a group, or the last
+// ones (`quarter` 1). change(q, p, i) turns those of group number p of the four into values.
+template <class Format, class Change>
+HWY_INLINE void store_pairs_of_bits(WeightRows& rows, int64_t at, int half, int quarter, uint8_t* to, Change change) {
+  Ints bytes[4];
+  gather16(rows, at + 32 * half + 16 * quarter, bytes);
+  AA_UNROLL for (int i = 0; i < 4; ++i) {
+    AA_UNROLL for (int p = 0; p < 4; ++p) {
+      store_values<Format>(to + (4 * half + p) * kGroupBytes<Format>, 4 * quarter + i,
+                           change(shift_right(bytes[i], static_cast<unsigned>(2 * p), 3), p, i));
+    }
+  }
+}
+HWY_INLINE Floats four_bits_of(Ints words, unsigned shift) {
+  return floats_of(both(right32(words, shift), words_of(15)));
+}
+struct TileQ2K {
+  static constexpr int64_t kValues = 256, kBytes = 84;
+  static constexpr int kScales = 2, kZero = 0, kMost = 3;
+  static constexpr bool kOffsets = true, kFiner = false;
+  static constexpr std::array<int64_t, 1> kWordsAt = {80};
+  static HWY_INLINE void unpack(WeightRows& rows, const uint32_t* words, uint8_t* to) {
+    constexpr int64_t kGroup = kGroupBytes<TileQ2K>;
+    const Ints d_and_m = word(words, 0);
+    const Floats d = lower_half(d_and_m), minus_m = negative(upper_half(d_and_m));
+    Ints packed[4];  // a scale and a minimum in each byte
+    gather16(rows, 0, packed);
+    AA_UNROLL for (unsigned j = 0; j < 16; ++j) {
+      uint8_t* group = to + j / 2 * kGroup;
+      store_scale<TileQ2K>(group, j % 2, multiply(d, four_bits_of(packed[j / 4], j % 4 * 8)));
+      store_scale<TileQ2K>(group, 2 + j % 2, multiply(minus_m, four_bits_of(packed[j / 4], j % 4 * 8 + 4)));
+    }
+    AA_UNROLL for (int half = 0; half < 2; ++half) {
+      AA_UNROLL for (int quarter = 0; quarter < 2; ++quarter) {
+        store_pairs_of_bits<TileQ2K>(rows, 16, half, quarter, to,
+                                     [](Ints q, int /*p*/, int /*i*/) HWY_ATTR { return q; });
+      }
+    }
+  }
+};
+struct TileQ3K {
+  static constexpr int64_t kValues = 256, kBytes = 110;
+  static constexpr int kScales = 2, kZero = 4, kMost = 7;
+  static constexpr bool kOffsets = false, kFiner = false;
+  static constexpr std::array<int64_t, 0> kWordsAt = {};
+  static HWY_INLINE void unpack(WeightRows& rows, const uint32_t* /*words*/, uint8_t* to) {
+    constexpr int64_t kGroup = kGroupBytes<TileQ3K>;
+    Ints end[4];  // the last 16 bytes: two of values, then 12 with the scales, and d
+    gather16(rows, 94, end);
+    const Floats d = upper_half(end[3]);
+    const auto packed = [&](int i) HWY_ATTR { return either(right32(end[i], 16), left32(end[i + 1], 16)); };
+    const Ints low[2] = {packed(0), packed(1)}, high = packed(2);
+    AA_UNROLL for (unsigned four = 0; four < 4; ++four) {
+      const Ints scales = either(both(right32(low[four % 2], four / 2 * 4), words_of(0x0f0f0f0f)),
+                                 left32(both(right32(high, 2 * four), words_of(0x03030303)), 4));
+      AA_UNROLL for (unsigned i = 0; i < 4; ++i) {
+        const Ints scale = subtract32(both(right32(scales, 8 * i), words_of(255)), words_of(32));
+        store_scale<TileQ3K>(to + (2 * four + i / 2) * kGroup, i % 2, multiply(d, floats_of(scale)));
+      }
+    }
+    AA_UNROLL for (int quarter = 0; quarter < 2; ++quarter) {
+      Ints thirds[4];
+      gather16(rows, 16 * quarter, thirds);
+      AA_UNROLL for (int half = 0; half < 2; ++half) {
+        store_pairs_of_bits<TileQ3K>(rows, 32, half, quarter, to, [&](Ints q, int p, int i) HWY_ATTR {
+          return either(q, left16(shift_right(thirds[i], static_cast<unsigned>(4 * half + p), 1), 2));
+        });
+      }
+    }
+  }
+};
+struct TileTq2_0 {
+  static constexpr int64_t kValues = 256, kBytes = 66;
+  static constexpr int kScales = 1, kZero = 1, kMost = 3;
+  static constexpr bool kOffsets = false, kFiner = false;
+  static constexpr std::array<int64_t, 1> kWordsAt = {62};
+  static HWY_INLINE void unpack(WeightRows& rows, const uint32_t* words, uint8_t* to) {
+    const Floats d = upper_half(word(words, 0));
+    AA_UNROLL for (int g = 0; g < 8; ++g) store_scale<TileTq2_0>(to + g * kGroupBytes<TileTq2_0>, 0, d);
+    AA_UNROLL for (int half = 0; half < 2; ++half) {
+      AA_UNROLL for (int quarter = 0; quarter < 2; ++quarter) {
+        store_pairs_of_bits<TileTq2_0>(rows, 0, half, quarter, to,
+                                       [](Ints q, int /*p*/, int /*i*/) HWY_ATTR { return q; });
       }
     }
   }

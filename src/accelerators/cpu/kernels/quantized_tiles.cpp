@@ -106,12 +106,13 @@ HWY_INLINE void round_group(const float* x, const TileKernels& kernels, RoundedG
   }
 #endif
   to.scales[row] = scale;
-  to.sums[row] = scale * static_cast<float>(sums[0] + sums[1]);
-  if (kernels.parts == 1) {
-    to.starts[0][row] = -kernels.zero * (sums[0] + sums[1]);
-  } else {
-    to.starts[0][row] = -kernels.zero * sums[0];
-    to.starts[1][row] = -kernels.zero * sums[1];
+  if (kernels.parts == 1) sums[0] += sums[1];
+  for (int part = 0; part < kernels.parts; ++part) {
+    if (kernels.offsets) {
+      to.sums[part][row] = scale * static_cast<float>(sums[part]);
+    } else {
+      to.starts[part][row] = -kernels.zero * sums[part];
+    }
   }
 }
 

@@ -2,7 +2,7 @@
 // whose add() unpacks a block and passes each group of 32 values, with its scale, to a receiver: Sums of
 // quantized_sums-inl.h, DecodedTiles of quantized_unit.cpp, or Decoded below, which writes the values as fp32. Sums
 // documents the calls that a receiver gets. Included after base/simd/highway.h, once per instruction set.
-#include <cmath>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -106,7 +106,9 @@ struct Mxfp4 {
   template <class S>
   static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int part) {
     const __m128i table = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
-    const float d = std::ldexp(1.0F, static_cast<int>(b[0]) - 128);
+    // 2^(b[0] - 128); std::ldexp() takes as long as the products
+    const uint32_t bits = b[0] < 2 ? uint32_t{0x00200000} << b[0] : (b[0] - uint32_t{1}) << 23;
+    const auto d = std::bit_cast<float>(bits);
     sums.add_signed(g, part, look_up(nibbles(b + 1), table), d, d);
   }
 };

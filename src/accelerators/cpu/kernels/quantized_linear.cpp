@@ -238,13 +238,11 @@ constexpr int64_t kMostDirectRows = 32;
 // MiB, prompts with Q8_0 weights took 1.3 times as long (512 rows, 2,048 and 5,632 columns, two cores of a Zen 4).
 constexpr int64_t kPanelBytesOfThread = int64_t{1} << 20, kLeastPanelBytes = int64_t{16} << 20;
 
-// `in_one_order`: as in QuantizedInput.
-void multiply_directly(const QuantizedProduct& product, bool in_one_order) {
+void multiply_directly(const QuantizedProduct& product) {
   const Matmul& args = product.args;
   const int64_t n = args.parts[0].n;
   const bool rounded = product.rounded && AA_CPU_DISPATCH(takes_rounded)(product.format->number);
-  QuantizedInput x = AA_CPU_DISPATCH(read_input)(product, rounded);
-  x.in_one_order = in_one_order;
+  const QuantizedInput x = AA_CPU_DISPATCH(read_input)(product, rounded);
   const int64_t row_bytes = args.k / product.format->values * product.format->bytes;
   const int64_t piece = rows_of_piece(n, row_bytes, WorkerPool::instance().size());
   if (n <= piece || is_small(args)) return AA_CPU_DISPATCH(multiply_span)(product, x, 0, n);
@@ -304,7 +302,7 @@ void quantized_linear(const aa_op_call& call) {
   const bool panels = format == AA_BLOCK_Q8_0 && product.args.m > kMostDirectRows && fast_bf16;
   if (product.args.m > 1 && product.rounded && !panels && takes_tiles(format)) return multiply_tiles(product);
   if (product.args.m > kMostDirectRows) return multiply_panels(product);
-  multiply_directly(product, false);
+  multiply_directly(product);
 }
 
 void quantized_linear_by_row(const aa_op_call& call) {
@@ -313,7 +311,7 @@ void quantized_linear_by_row(const aa_op_call& call) {
   for (int64_t m = 0; m < product.args.m; m += kMostDirectRows) {
     QuantizedProduct part = product;
     part.args = rows_of(product.args, m, std::min(kMostDirectRows, product.args.m - m));
-    multiply_directly(part, true);
+    multiply_directly(part);
   }
 }
 

@@ -31,13 +31,11 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 RowKernels find_row_kernels(uint32_t format) {
   switch (format) {
     case AA_BLOCK_Q4_0: return row_kernels_of<RowQ4_0>();
-#if HWY_TARGET == HWY_AVX3
     case AA_BLOCK_Q4_1: return row_kernels_of<RowQ4_1>();
     case AA_BLOCK_Q5_0: return row_kernels_of<RowQ5_0>();
     case AA_BLOCK_Q5_1: return row_kernels_of<RowQ5_1>();
     case AA_BLOCK_IQ4_NL: return row_kernels_of<RowIq4Nl>();
     case AA_BLOCK_MXFP4: return row_kernels_of<RowMxfp4>();
-#endif
     case AA_BLOCK_Q8_0: return row_kernels_of<RowQ8_0>();
     default: return find_row_kernels_of_256(format);
   }

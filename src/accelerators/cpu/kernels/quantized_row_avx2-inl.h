@@ -114,6 +114,156 @@ struct RowQ4_0 {
   }
 };
 
+// Eight numbers of 16 bits, kDistance bytes apart.
+template <int kDistance>
+HWY_INLINE __m128i eight_words(const uint8_t* b) {
+  const auto word = [&](int i) HWY_ATTR {
+    int16_t v;
+    std::memcpy(&v, b + i * kDistance, sizeof v);
+    return v;
+  };
+  return _mm_setr_epi16(word(0), word(1), word(2), word(3), word(4), word(5), word(6), word(7));
+}
+// The 16 bytes at a and those at b, in the halves of a vector.
+HWY_INLINE __m256i two_runs(const uint8_t* a, const uint8_t* b) {
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(load_half(a)), load_half(b), 1);
+}
+
+// As RowQ4_0, for other formats of nibbles. kMinimumAt: where a block has what is added to its weights (0: a weight is scale *
+// (value - kZero)). kFifthAt: where it has 32 fifth bits (0: nowhere).
+template <int kBytesOfBlock, int kNibblesAt, int kFifthAt, int kMinimumAt, int kZero>
+struct RowOf32 {
+  static constexpr int64_t kBytes = 8 * kBytesOfBlock;
+  static constexpr bool kFine = false;
+  static int place(int group, int quarter) { return RowQ4_0::place(group, quarter); }
+  static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
+    first[group] = scale;
+    second[group] = scale * static_cast<float>((kMinimumAt > 0 ? 1 : -kZero) * (sums[0] + sums[1]));
+  }
+  static HWY_INLINE __m256 halves_at(const uint8_t* b) { return _mm256_cvtph_ps(eight_words<kBytesOfBlock>(b)); }
+  // Adds fifth bits to the values of a half (kHalf) of the groups of two blocks.
+  template <int kHalf>
+  static HWY_INLINE __m256i with_fifth_bits(__m256i values, const uint8_t* b) {
+    if constexpr (kFifthAt == 0) {
+      return values;
+    } else {
+      int32_t of_first, of_second;
+      std::memcpy(&of_first, b + kFifthAt, sizeof of_first);
+      std::memcpy(&of_second, b + 4 * kBytesOfBlock + kFifthAt, sizeof of_second);
+      const __m256i bits = _mm256_set_m128i(_mm_set1_epi32(of_second), _mm_set1_epi32(of_first));
+      const __m256i spread =
+          _mm256_shuffle_epi8(bits, kHalf == 0 ? in_both_halves(0, 0, 0x01010101, 0x01010101)
+                                               : in_both_halves(0x02020202, 0x02020202, 0x03030303, 0x03030303));
+      const __m256i mask = _mm256_set1_epi64x(static_cast<int64_t>(0x8040201008040201u));
+      const __m256i set = _mm256_cmpeq_epi8(_mm256_and_si256(spread, mask), mask);
+      return _mm256_or_si256(values, _mm256_and_si256(set, _mm256_set1_epi8(16)));
+    }
+  }
+  // Products of the block at b (lower half) and of the fourth one after it (upper half): eight 16-bit sums of each.
+  static HWY_INLINE __m256i two_blocks(const uint8_t* b, __m256i x0, __m256i x1) {
+    const __m256i two = two_runs(b + kNibblesAt, b + 4 * kBytesOfBlock + kNibblesAt);
+    return _mm256_add_epi16(pairs_of(with_fifth_bits<0>(low_nibbles(two), b), x0),
+                            pairs_of(with_fifth_bits<1>(high_nibbles(two), b), x1));
+  }
+
+  template <int kStreams>
+  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
+    const __m256 factors = _mm256_loadu_ps(x.first + 16 * block), offsets = _mm256_loadu_ps(x.second + 16 * block);
+    __m256i sums[2][kStreams];  // in the halves: blocks 0, 1 and blocks 4, 5; then 2, 3 and 6, 7
+    AA_UNROLL for (int side = 0; side < 2; ++side) {
+      const int8_t* at = x.values + kBlock * block + 128 * side;
+      const __m256i x0 = load_bytes(at), x1 = load_bytes(at + 32), x2 = load_bytes(at + 64), x3 = load_bytes(at + 96);
+      AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+        const uint8_t* two = b[s] + 2 * kBytesOfBlock * side;
+        sums[side][s] = add_fours(two_blocks(two, x0, x1), two_blocks(two + kBytesOfBlock, x2, x3));
+      }
+    }
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      // A 16-bit sum of two blocks is at most 4 * 2 * 31 * 127 = 31,496; those of nibbles alone could be added once more.
+      const __m256 all = _mm256_cvtepi32_ps(kFifthAt > 0 ? _mm256_hadd_epi32(widened(sums[0][s]), widened(sums[1][s]))
+                                                         : widened(add_twos(sums[0][s], sums[1][s])));
+      const __m256 d = halves_at(b[s]);
+      if constexpr (kMinimumAt > 0) {
+        total[s] = _mm256_fmadd_ps(halves_at(b[s] + kMinimumAt), offsets, total[s]);
+        total[s] = _mm256_fmadd_ps(d, _mm256_mul_ps(all, factors), total[s]);
+      } else {
+        total[s] = _mm256_fmadd_ps(d, _mm256_fmadd_ps(all, factors, offsets), total[s]);
+      }
+    }
+  }
+};
+using RowQ4_1 = RowOf32<20, 4, 0, 2, 0>;
+using RowQ5_0 = RowOf32<22, 6, 2, 0, 16>;
+using RowQ5_1 = RowOf32<24, 8, 4, 2, 0>;
+
+// Eight groups whose nibbles are looked up: `table` has signed bytes. Pairs of products of the largest values just fit into 16 bits,
+// which are widened at once. Format::nibbles_of(b, group) is where the 16 bytes of a group are; Format::scales_of(b) has the scales
+// of the eight groups.
+template <class Format, int kStreams>
+HWY_INLINE void add_looked_up(const uint8_t* const* b, const BlockRow& x, int64_t block, __m128i table, __m256* total) {
+  const __m256 factors = _mm256_loadu_ps(x.first + 16 * block);
+  const __m256i tables = _mm256_broadcastsi128_si256(table);
+  const auto products = [](__m256i q, __m256i v)
+                            HWY_ATTR { return widened(pairs_of(_mm256_abs_epi8(q), _mm256_sign_epi8(v, q))); };
+  __m256i sums[2][kStreams];  // in the halves: two lanes each of groups 0, 1 and 4, 5; then of 2, 3 and 6, 7
+  AA_UNROLL for (int side = 0; side < 2; ++side) {
+    const int8_t* at = x.values + kBlock * block + 128 * side;
+    const __m256i x0 = load_bytes(at), x1 = load_bytes(at + 32), x2 = load_bytes(at + 64), x3 = load_bytes(at + 96);
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      const auto two_groups = [&](int group, __m256i low, __m256i high) HWY_ATTR {
+        const __m256i two = two_runs(Format::nibbles_of(b[s], group), Format::nibbles_of(b[s], group + 4));
+        return _mm256_add_epi32(products(_mm256_shuffle_epi8(tables, low_nibbles(two)), low),
+                                products(_mm256_shuffle_epi8(tables, high_nibbles(two)), high));
+      };
+      sums[side][s] = _mm256_hadd_epi32(two_groups(2 * side, x0, x1), two_groups(2 * side + 1, x2, x3));
+    }
+  }
+  AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+    const __m256 all = _mm256_cvtepi32_ps(_mm256_hadd_epi32(sums[0][s], sums[1][s]));
+    total[s] = _mm256_fmadd_ps(Format::scales_of(b[s]), _mm256_mul_ps(all, factors), total[s]);
+  }
+}
+template <class Format, int kStreams>
+HWY_INLINE void add_iq4(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
+  add_looked_up<Format, kStreams>(
+      b, x, block, _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), total);
+}
+struct RowIq4Nl {
+  static constexpr int64_t kBytes = 8 * 18;
+  static constexpr bool kFine = false;
+  static int place(int group, int quarter) { return RowQ4_0::place(group, quarter); }
+  static void put_factors(float* first, float* /*second*/, int group, float scale, const int32_t* /*sums*/) {
+    first[group] = scale;
+  }
+  static HWY_INLINE const uint8_t* nibbles_of(const uint8_t* b, int group) { return b + 18 * group + 2; }
+  static HWY_INLINE __m256 scales_of(const uint8_t* b) { return RowQ4_0::scales_of(b); }
+  template <int kStreams>
+  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
+    add_iq4<RowIq4Nl, kStreams>(b, x, block, total);
+  }
+};
+struct RowMxfp4 {
+  static constexpr int64_t kBytes = 8 * 17;
+  static constexpr bool kFine = false;
+  static int place(int group, int quarter) { return RowQ4_0::place(group, quarter); }
+  static void put_factors(float* first, float* /*second*/, int group, float scale, const int32_t* /*sums*/) {
+    first[group] = scale;
+  }
+  static HWY_INLINE const uint8_t* nibbles_of(const uint8_t* b, int group) { return b + 17 * group + 1; }
+  // 2^(e - 128); the results of e = 0 and e = 1 are subnormal. Of each word of eight_words(), e is the lower byte.
+  static HWY_INLINE __m256 scales_of(const uint8_t* b) {
+    const __m256i e = _mm256_cvtepu16_epi32(_mm_and_si128(eight_words<17>(b), _mm_set1_epi16(255)));
+    const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
+    const __m256i least = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, least, _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e)));
+  }
+  template <int kStreams>
+  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
+    add_looked_up<RowMxfp4, kStreams>(b, x, block,
+                                      _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12), total);
+  }
+};
+
 // Eight blocks of Q8_0 at a time. x is rounded to 16 bits: with weights of 8 bits, rounding it to 8 would cause most of
 // the error.
 struct RowQ8_0 {

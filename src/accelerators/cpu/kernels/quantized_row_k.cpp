@@ -19,11 +19,9 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 
 RowKernels find_row_kernels_of_256(uint32_t format) {
   switch (format) {
-#if HWY_TARGET == HWY_AVX3
     case AA_BLOCK_Q2_K: return row_kernels_of<RowQ2K>();
     case AA_BLOCK_Q3_K: return row_kernels_of<RowQ3K>();
     case AA_BLOCK_IQ4_XS: return row_kernels_of<RowIq4Xs>();
-#endif
     case AA_BLOCK_Q4_K: return row_kernels_of<RowQ4OrQ5K<false>>();
     case AA_BLOCK_Q5_K: return row_kernels_of<RowQ4OrQ5K<true>>();
     case AA_BLOCK_Q6_K: return row_kernels_of<RowQ6K>();

@@ -95,71 +95,178 @@ struct RowQ4OrQ5K {
   }
 };
 
-struct RowQ6K {
-  static constexpr int64_t kBytes = 210;
+// In each half, the 16-bit lanes `group` and `group` + 1, four times each.
+HWY_INLINE __m256i four_each(__m256i scales, int group) {
+  const auto word = [](int number) { return static_cast<int16_t>((2 * number + 1) << 8 | 2 * number); };
+  const int16_t a = word(group), b = word(group + 1);
+  return _mm256_shuffle_epi8(scales, _mm256_setr_epi16(a, a, a, a, b, b, b, b, a, a, a, a, b, b, b, b));
+}
+// The sum of 16 signed bytes times the 16 numbers at `numbers`, in eight parts.
+HWY_INLINE __m256 times_bytes(__m128i bytes, const float* numbers) {
+  const __m256 front = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+  const __m256 back = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)));
+  return _mm256_fmadd_ps(back, _mm256_loadu_ps(numbers + 8), _mm256_mul_ps(front, _mm256_loadu_ps(numbers)));
+}
+
+// Formats with a scale for each 16 values, an integer, times a number d for the block. Format::scales_of(b) has the 16 scales,
+// Format::kAtD is where d is, and Format::values_of(b, side, i) has the values of group 4 * side + i as unsigned bytes up to 63.
+// Format::offset_of(b, scales, second) is what is added, in parts that d multiplies. put_factors() repeats the scale of a group of
+// x for both of its halves.
+template <class Format, int kStreams>
+HWY_INLINE void add_sixteens(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
+  const float *first = x.first + 16 * block, *second = x.second + 16 * block;
+  const auto four_floats_twice = [](const float* four)
+                                     HWY_ATTR { return _mm256_broadcast_ps(reinterpret_cast<const __m128*>(four)); };
+  __m256i scales[kStreams];  // 16-bit lanes: even runs of 16 values in the lower half, odd ones in the upper
+  __m256 sums[kStreams];
+  const __m256i to_upper_bytes = _mm256_setr_epi8(-1, 0, -1, 2, -1, 4, -1, 6, -1, 8, -1, 10, -1, 12, -1, 14,  //
+                                                  -1, 1, -1, 3, -1, 5, -1, 7, -1, 9, -1, 11, -1, 13, -1, 15);
+  AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+    const __m128i bytes = Format::scales_of(b[s]);
+    scales[s] = _mm256_srai_epi16(_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), to_upper_bytes), 8);
+    sums[s] = Format::offset_of(b[s], bytes, second, total[s]);
+  }
+  AA_UNROLL for (int side = 0; side < 2; ++side) {
+    const int8_t* at = x.values + kBlock * block + 128 * side;
+    const __m256i x0 = load_bytes(at), x1 = load_bytes(at + 32), x2 = load_bytes(at + 64), x3 = load_bytes(at + 96);
+    const __m256 of_front = four_floats_twice(first + 8 * side), of_back = four_floats_twice(first + 8 * side + 4);
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      // A 16-bit sum adds two pairs of products: 2 * 2 * 63 * 127 = 32,004 fits.
+      const __m256i front =
+          add_fours(pairs_of(Format::values_of(b[s], side, 0), x0), pairs_of(Format::values_of(b[s], side, 1), x1));
+      const __m256i back =
+          add_fours(pairs_of(Format::values_of(b[s], side, 2), x2), pairs_of(Format::values_of(b[s], side, 3), x3));
+      // vpmaddwd applies the integer scales while it widens the sums.
+      sums[s] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_madd_epi16(front, four_each(scales[s], 4 * side))), of_front,
+                                sums[s]);
+      sums[s] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_madd_epi16(back, four_each(scales[s], 4 * side + 2))),
+                                of_back, sums[s]);
+    }
+  }
+  AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+    uint16_t d;
+    std::memcpy(&d, b[s] + Format::kAtD, sizeof d);
+    total[s] = _mm256_fmadd_ps(sums[s], _mm256_set1_ps(_cvtsh_ss(d)), total[s]);
+  }
+}
+// What put_factors() of these formats does; `zero` is subtracted from each value.
+inline void put_factors_of_sixteens(float* first, float* second, int group, float scale, const int32_t* sums,
+                                    int zero) {
+  for (int half = 0; half < 2; ++half) {
+    first[2 * group + half] = scale;
+    second[2 * group + half] = scale * static_cast<float>(-zero * sums[half]);
+  }
+}
+// Pairs of bits of group 4 * side + i of 64 bytes.
+HWY_INLINE __m256i pairs_of_bits_at(const uint8_t* q, int side, int i) {
+  return _mm256_and_si256(_mm256_srli_epi16(load_bytes(q + 32 * side), 2 * i), _mm256_set1_epi8(3));
+}
+
+struct RowQ2K {
+  static constexpr int64_t kBytes = 84, kAtD = 80;
   static constexpr bool kFine = false;
   static int place(int group, int quarter) { return group * 32 + quarter * 8; }
   static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
-    for (int half = 0; half < 2; ++half) {  // each scale of the weights covers 16 values
-      first[2 * group + half] = scale;
-      second[2 * group + half] = -32 * scale * static_cast<float>(sums[half]);
-    }
+    put_factors_of_sixteens(first, second, group, scale, sums, 1);
   }
-
+  static HWY_INLINE __m128i scales_of(const uint8_t* b) { return _mm_and_si128(load_half(b), _mm_set1_epi8(15)); }
+  static HWY_INLINE __m256i values_of(const uint8_t* b, int side, int i) { return pairs_of_bits_at(b + 16, side, i); }
+  // The minima have a factor of their own.
+  static HWY_INLINE __m256 offset_of(const uint8_t* b, __m128i /*scales*/, const float* second, __m256& total) {
+    const __m128i minima = _mm_and_si128(_mm_srli_epi16(load_half(b), 4), _mm_set1_epi8(15));
+    uint16_t m;
+    std::memcpy(&m, b + 82, sizeof m);
+    total = _mm256_fmadd_ps(times_bytes(minima, second), _mm256_set1_ps(_cvtsh_ss(m)), total);
+    return _mm256_setzero_ps();
+  }
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
-    const float *first = x.first + 16 * block, *second = x.second + 16 * block;
-    __m256i scales[kStreams];  // 16-bit lanes: even runs of 16 values in the lower half, odd ones in the upper
-    __m256 sums[kStreams];
-    const __m256i to_upper_bytes = _mm256_setr_epi8(-1, 0, -1, 2, -1, 4, -1, 6, -1, 8, -1, 10, -1, 12, -1, 14,  //
-                                                    -1, 1, -1, 3, -1, 5, -1, 7, -1, 9, -1, 11, -1, 13, -1, 15);
-    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      const __m128i bytes = load_half(b[s] + 192);
-      scales[s] = _mm256_srai_epi16(_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(bytes), to_upper_bytes), 8);
-      const __m256 front = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
-      const __m256 back = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)));
-      sums[s] = _mm256_fmadd_ps(back, _mm256_loadu_ps(second + 8), _mm256_mul_ps(front, _mm256_loadu_ps(second)));
-    }
-    AA_UNROLL for (int side = 0; side < 2; ++side) {
-      const int8_t* at = x.values + kBlock * block + 128 * side;
-      const __m256i x0 = load_bytes(at), x1 = load_bytes(at + 32), x2 = load_bytes(at + 64), x3 = load_bytes(at + 96);
-      const __m256 of_front = four_floats_twice(first + 8 * side), of_back = four_floats_twice(first + 8 * side + 4);
-      AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-        const __m256i nibbles0 = load_bytes(b[s] + 64 * side), nibbles1 = load_bytes(b[s] + 64 * side + 32);
-        const __m256i bits = load_bytes(b[s] + 128 + 32 * side);
-        // A 16-bit sum adds two pairs of products: 2 * 2 * 63 * 127 = 32,004 fits.
-        const __m256i front =
-            add_fours(pairs_of(with_upper_bits(low_nibbles(nibbles0), _mm256_slli_epi16(bits, 4)), x0),
-                      pairs_of(with_upper_bits(low_nibbles(nibbles1), _mm256_slli_epi16(bits, 2)), x1));
-        const __m256i back =
-            add_fours(pairs_of(with_upper_bits(high_nibbles(nibbles0), bits), x2),
-                      pairs_of(with_upper_bits(high_nibbles(nibbles1), _mm256_srli_epi16(bits, 2)), x3));
-        // vpmaddwd applies the integer scales while it widens the sums.
-        sums[s] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_madd_epi16(front, four_each(scales[s], 4 * side))),
-                                  of_front, sums[s]);
-        sums[s] = _mm256_fmadd_ps(_mm256_cvtepi32_ps(_mm256_madd_epi16(back, four_each(scales[s], 4 * side + 2))),
-                                  of_back, sums[s]);
-      }
-    }
-    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      uint16_t d;
-      std::memcpy(&d, b[s] + 208, sizeof d);
-      total[s] = _mm256_fmadd_ps(sums[s], _mm256_set1_ps(_cvtsh_ss(d)), total[s]);
-    }
+    add_sixteens<RowQ2K, kStreams>(b, x, block, total);
   }
+};
 
-  static HWY_INLINE __m256 four_floats_twice(const float* four) {
-    return _mm256_broadcast_ps(reinterpret_cast<const __m128*>(four));
+struct RowQ3K {
+  static constexpr int64_t kBytes = 110, kAtD = 108;
+  static constexpr bool kFine = false;
+  static int place(int group, int quarter) { return group * 32 + quarter * 8; }
+  static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
+    put_factors_of_sixteens(first, second, group, scale, sums, 4);
   }
-  // Sets bits 4 and 5 of each byte of `low` to those of `bits`; they must be clear.
-  static HWY_INLINE __m256i with_upper_bits(__m256i low, __m256i bits) {
-    return _mm256_or_si256(low, _mm256_and_si256(bits, _mm256_set1_epi8(0x30)));
+  // Of 12 bytes, the low and then the high nibbles of the first eight are the low four bits of the scales. The other four have the
+  // upper two bits: those of four scales, then of the next four.
+  static HWY_INLINE __m128i scales_of(const uint8_t* b) {
+    int32_t high;
+    std::memcpy(&high, b + 104, sizeof high);
+    const __m128i eight = _mm_loadu_si64(b + 96);
+    const __m128i low = _mm_and_si128(_mm_unpacklo_epi64(eight, _mm_srli_epi16(eight, 4)), _mm_set1_epi8(15));
+    const __m128i pairs =
+        _mm_and_si128(_mm_srlv_epi32(_mm_set1_epi32(high), _mm_setr_epi32(0, 2, 4, 6)), _mm_set1_epi8(3));
+    return _mm_sub_epi8(_mm_or_si128(low, _mm_slli_epi16(pairs, 4)), _mm_set1_epi8(32));
   }
-  // In each half, the 16-bit lanes `group` and `group` + 1, four times each.
-  static HWY_INLINE __m256i four_each(__m256i scales, int group) {
-    const auto word = [](int number) { return static_cast<int16_t>((2 * number + 1) << 8 | 2 * number); };
-    const int16_t a = word(group), b = word(group + 1);
-    return _mm256_shuffle_epi8(scales, _mm256_setr_epi16(a, a, a, a, b, b, b, b, a, a, a, a, b, b, b, b));
+  static HWY_INLINE __m256i values_of(const uint8_t* b, int side, int i) {
+    const __m256i bits = load_bytes(b);
+    const int bit = 4 * side + i;
+    const __m256i third = bit < 2 ? _mm256_slli_epi16(bits, 2 - bit) : _mm256_srli_epi16(bits, bit - 2);
+    return _mm256_or_si256(pairs_of_bits_at(b + 32, side, i), _mm256_and_si256(third, _mm256_set1_epi8(4)));
+  }
+  static HWY_INLINE __m256 offset_of(const uint8_t* /*b*/, __m128i scales, const float* second, __m256& /*total*/) {
+    return times_bytes(scales, second);
+  }
+  template <int kStreams>
+  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
+    add_sixteens<RowQ3K, kStreams>(b, x, block, total);
+  }
+};
+
+struct RowQ6K {
+  static constexpr int64_t kBytes = 210, kAtD = 208;
+  static constexpr bool kFine = false;
+  static int place(int group, int quarter) { return group * 32 + quarter * 8; }
+  static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
+    put_factors_of_sixteens(first, second, group, scale, sums, 32);
+  }
+  static HWY_INLINE __m128i scales_of(const uint8_t* b) { return load_half(b + 192); }
+  static HWY_INLINE __m256i values_of(const uint8_t* b, int side, int i) {
+    const __m256i nibbles = load_bytes(b + 64 * side + i % 2 * 32), bits = load_bytes(b + 128 + 32 * side);
+    const __m256i low = i < 2 ? low_nibbles(nibbles) : high_nibbles(nibbles);
+    const __m256i upper = i < 2 ? _mm256_slli_epi16(bits, 4 - 2 * i) : _mm256_srli_epi16(bits, 2 * i - 4);
+    return _mm256_or_si256(low, _mm256_and_si256(upper, _mm256_set1_epi8(0x30)));
+  }
+  static HWY_INLINE __m256 offset_of(const uint8_t* /*b*/, __m128i scales, const float* second, __m256& /*total*/) {
+    return times_bytes(scales, second);
+  }
+  template <int kStreams>
+  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
+    add_sixteens<RowQ6K, kStreams>(b, x, block, total);
+  }
+};
+
+// Its nibbles lie as those of eight blocks of RowIq4Nl.
+struct RowIq4Xs {
+  static constexpr int64_t kBytes = 136;
+  static constexpr bool kFine = false;
+  static int place(int group, int quarter) { return RowIq4Nl::place(group, quarter); }
+  static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
+    RowIq4Nl::put_factors(first, second, group, scale, sums);
+  }
+  static HWY_INLINE const uint8_t* nibbles_of(const uint8_t* b, int group) { return b + 8 + 16 * group; }
+  // Scale j has four bits in nibble j of the last four of the first eight bytes, and two in pair of bits j of the second two.
+  static HWY_INLINE __m256 scales_of(const uint8_t* b) {
+    int32_t d_and_high, low;
+    std::memcpy(&d_and_high, b, sizeof d_and_high);
+    std::memcpy(&low, b + 4, sizeof low);
+    const __m256i four =
+        _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(low), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)),
+                         _mm256_set1_epi32(15));
+    const __m256i two = _mm256_and_si256(
+        _mm256_srlv_epi32(_mm256_set1_epi32(d_and_high), _mm256_setr_epi32(12, 14, 16, 18, 20, 22, 24, 26)),
+        _mm256_set1_epi32(0x30));
+    const __m256 d = _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(d_and_high)));
+    return _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_or_si256(four, two), _mm256_set1_epi32(32))));
+  }
+  template <int kStreams>
+  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
+    add_iq4<RowIq4Xs, kStreams>(b, x, block, total);
   }
 };
 

@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <type_traits>
 
 #include "accelerators/cpu/kernels/quantized_blocks-inl.h"
 #include "accelerators/cpu/kernels/quantized_linear.h"
@@ -188,108 +187,12 @@ void multiply_streams(const uint8_t* w, int64_t w_stride, int64_t rows, const Qu
   }
 }
 
-// Eight 32-bit sums, each of four products of u0 with s0 and four of u1 with s1. `u0` and `u1` are at most 15, so that
-// four products fit into 16 bits.
-template <bool kVnni>
-HWY_INLINE __m256i dot_nibbles(__m256i u0, __m256i s0, __m256i u1, __m256i s1) {
-  if constexpr (kVnni) {
-    __m256i sums = _mm256_setzero_si256();
-    asm("vpdpbusd %[s], %[u], %[sums]" : [sums] "+x"(sums) : [u] "x"(u0), [s] "x"(s0));  // NOLINT(hicpp-no-assembler)
-    asm("vpdpbusd %[s], %[u], %[sums]" : [sums] "+x"(sums) : [u] "x"(u1), [s] "x"(s1));  // NOLINT(hicpp-no-assembler)
-    return sums;
-  } else {
-    const __m256i pairs = _mm256_add_epi16(_mm256_maddubs_epi16(u0, s0), _mm256_maddubs_epi16(u1, s1));
-    return _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
-  }
-}
-
-// multiply_streams() for Q4_0 and one row of x with half the instructions: eight blocks share the arithmetic on scales,
-// and two blocks share a multiply-add.
-template <bool kVnni>
-void multiply_q4_0_streams(const uint8_t* w, int64_t w_stride, int64_t rows, const QuantizedInput& x, int64_t k,
-                           float* out) {
-  constexpr int kStreams = 4, kBlocks = 8;
-  constexpr int64_t kBytes = Q4_0::kBytes, kNear = 1024, kFar = 3072;
-  const int64_t blocks = k / kGroup;
-  const __m256i low_half = _mm256_set1_epi8(15);
-  const __m256i pick[4] = {_mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1), _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3),
-                           _mm256_setr_epi32(4, 4, 4, 4, 5, 5, 5, 5), _mm256_setr_epi32(6, 6, 6, 6, 7, 7, 7, 7)};
-  for (int64_t r = 0; r < rows; ++r) {
-    const uint8_t* b[kStreams];
-    __m256 products[kStreams], eights[kStreams];  // of nibbles 0 to 15; sums of x, to be subtracted 8 times
-    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      b[s] = w + (s * rows + r) * w_stride;
-      products[s] = eights[s] = _mm256_setzero_ps();
-    }
-    int64_t i = 0;
-    for (; i + kBlocks <= blocks; i += kBlocks) {
-      const __m256 x_scales = _mm256_loadu_ps(x.scales + i), x_sums = _mm256_loadu_ps(x.sums + i);
-      __m256 scales[kStreams];
-      AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-        AA_UNROLL for (int64_t line = 0; line < kBlocks * kBytes; line += 64) {
-          __builtin_prefetch(b[s] + kNear + line, 0, 3);
-          __builtin_prefetch(b[s] + kFar + line, 0, 2);
-        }
-        alignas(16) uint16_t halves[kBlocks];
-        AA_UNROLL for (int n = 0; n < kBlocks; ++n) std::memcpy(&halves[n], b[s] + n * kBytes, sizeof(uint16_t));
-        const __m128i bits = _mm_setr_epi16(static_cast<int16_t>(halves[0]), static_cast<int16_t>(halves[1]),
-                                            static_cast<int16_t>(halves[2]), static_cast<int16_t>(halves[3]),
-                                            static_cast<int16_t>(halves[4]), static_cast<int16_t>(halves[5]),
-                                            static_cast<int16_t>(halves[6]), static_cast<int16_t>(halves[7]));
-        const __m256 d = _mm256_cvtph_ps(bits);
-        scales[s] = _mm256_mul_ps(d, x_scales);
-        eights[s] = _mm256_fmadd_ps(d, x_sums, eights[s]);
-      }
-      AA_UNROLL for (int pair = 0; pair < kBlocks / 2; ++pair) {
-        const auto* at = reinterpret_cast<const __m256i*>(x.rounded + (i + 2 * pair) * kGroup);
-        const __m256i first = _mm256_loadu_si256(at), second = _mm256_loadu_si256(at + 1);
-        const __m256i low = _mm256_permute2x128_si256(first, second, 0x20);
-        const __m256i high = _mm256_permute2x128_si256(first, second, 0x31);
-        AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-          const auto* q = reinterpret_cast<const __m128i*>(b[s] + 2 * pair * kBytes + 2);
-          const auto* next = reinterpret_cast<const __m128i*>(b[s] + (2 * pair + 1) * kBytes + 2);
-          const __m256i both =
-              _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(q)), _mm_loadu_si128(next), 1);
-          const __m256i sums = dot_nibbles<kVnni>(_mm256_and_si256(both, low_half), low,
-                                                  _mm256_and_si256(_mm256_srli_epi16(both, 4), low_half), high);
-          products[s] =
-              _mm256_fmadd_ps(_mm256_cvtepi32_ps(sums), _mm256_permutevar8x32_ps(scales[s], pick[pair]), products[s]);
-        }
-      }
-      AA_UNROLL for (int s = 0; s < kStreams; ++s) b[s] += kBlocks * kBytes;
-    }
-    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      Sums<kVnni, 1> rest;
-      rest.x = x.rounded;
-      rest.scales = x.scales;
-      rest.group_sums = x.sums;
-      rest.k = k;
-      rest.clear();
-      for (int64_t left = i; left < blocks; ++left, b[s] += kBytes) Q4_0::add(rest, b[s], left, 0);
-      rest.products[0][0] =
-          _mm256_add_ps(rest.products[0][0], _mm256_fmadd_ps(eights[s], _mm256_set1_ps(-8), products[s]));
-      out[s * rows + r] = rest.total(0);
-    }
-  }
-}
-
 template <class Format, bool kVnni, int kM>
 void multiply_rows(const uint8_t* w, int64_t w_stride, int64_t rows, const QuantizedInput& x, int64_t k,
                    int64_t first_m, float* out, int64_t out_stride) {
   constexpr int kStreams = kM == 1 ? 4 : 1;
   const int64_t per_stream = rows / kStreams, done = per_stream * kStreams;
-  bool is_done = false;
-  if constexpr (std::is_same_v<Format, Q4_0> && kM == 1) {
-    if (!x.in_one_order) {
-      QuantizedInput row = x;
-      row.rounded += first_m * k;
-      row.scales += first_m * (k / kGroup);
-      row.sums += first_m * (k / kGroup);
-      multiply_q4_0_streams<kVnni>(w, w_stride, per_stream, row, k, out + first_m * out_stride);
-      is_done = true;
-    }
-  }
-  if (!is_done) multiply_streams<Format, kVnni, kStreams, kM>(w, w_stride, per_stream, x, k, first_m, out, out_stride);
+  multiply_streams<Format, kVnni, kStreams, kM>(w, w_stride, per_stream, x, k, first_m, out, out_stride);
   if (done == rows) return;
   multiply_streams<Format, kVnni, 1, kM>(w + done * w_stride, w_stride, rows - done, x, k, first_m, out + done,
                                          out_stride);

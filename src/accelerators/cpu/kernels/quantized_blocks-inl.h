@@ -1,7 +1,6 @@
 // Unpacks blocks of quantized weights to vectors of bytes, for AVX2 and AVX-512. There is a struct for each format,
-// whose add() unpacks a block and passes each group of 32 values, with its scale, to a receiver: Sums of
-// quantized_sums-inl.h, DecodedTiles of quantized_unit.cpp, or Decoded below, which writes the values as fp32. Sums
-// documents the calls that a receiver gets. Included after base/simd/highway.h, once per instruction set.
+// whose add() unpacks a block and passes each group of 32 values, with its scale, to a receiver: Decoded below, which writes the
+// values as fp32, or DecodedTiles of quantized_unit_weights-inl.h. Included after base/simd/highway.h, once per instruction set.
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -16,12 +15,12 @@
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
-constexpr int64_t kGroup = 32;  // values of x that share a scale
+constexpr int64_t kGroup = 32;  // values that are passed on together
 
-#undef AA_HAS_INTEGER_DOTS
+#undef AA_DECODES_BLOCKS
 
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2
-#define AA_HAS_INTEGER_DOTS 1
+#define AA_DECODES_BLOCKS 1
 
 HWY_INLINE __m256i load32(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
 HWY_INLINE float half_at(const uint8_t* p) {
@@ -53,38 +52,38 @@ HWY_INLINE __m256i fifth_bits(const uint8_t* p) {
 struct Q4_0 {
   static constexpr int64_t kValues = 32, kBytes = 18;
   template <class S>
-  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int part) {
+  static HWY_INLINE void add(S& to, const uint8_t* b, int64_t g) {
     const float d = half_at(b);
-    sums.add(g, part, nibbles(b + 2), d, -8 * d);
+    to.add(g, nibbles(b + 2), d, -8 * d);
   }
 };
 struct Q4_1 {
   static constexpr int64_t kValues = 32, kBytes = 20;
   template <class S>
-  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int part) {
-    sums.add(g, part, nibbles(b + 4), half_at(b), half_at(b + 2));
+  static HWY_INLINE void add(S& to, const uint8_t* b, int64_t g) {
+    to.add(g, nibbles(b + 4), half_at(b), half_at(b + 2));
   }
 };
 struct Q5_0 {
   static constexpr int64_t kValues = 32, kBytes = 22;
   template <class S>
-  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int part) {
+  static HWY_INLINE void add(S& to, const uint8_t* b, int64_t g) {
     const float d = half_at(b);
-    sums.add(g, part, _mm256_or_si256(nibbles(b + 6), fifth_bits(b + 2)), d, -16 * d);
+    to.add(g, _mm256_or_si256(nibbles(b + 6), fifth_bits(b + 2)), d, -16 * d);
   }
 };
 struct Q5_1 {
   static constexpr int64_t kValues = 32, kBytes = 24;
   template <class S>
-  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int part) {
-    sums.add(g, part, _mm256_or_si256(nibbles(b + 8), fifth_bits(b + 4)), half_at(b), half_at(b + 2));
+  static HWY_INLINE void add(S& to, const uint8_t* b, int64_t g) {
+    to.add(g, _mm256_or_si256(nibbles(b + 8), fifth_bits(b + 4)), half_at(b), half_at(b + 2));
   }
 };
 struct Q8_0 {
   static constexpr int64_t kValues = 32, kBytes = 34;
   template <class S>
-  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int part) {
-    sums.add_bytes(g, part, load32(b + 2), half_at(b));
+  static HWY_INLINE void add(S& to, const uint8_t* b, int64_t g) {
+    to.add(g, load32(b + 2), half_at(b));
   }
 };
 HWY_INLINE __m256i look_up(__m256i indices, __m128i table) {
@@ -93,23 +92,23 @@ HWY_INLINE __m256i look_up(__m256i indices, __m128i table) {
 HWY_INLINE __m128i iq4_table() {
   return _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
 }
+HWY_INLINE __m128i mxfp4_table() { return _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12); }
 struct Iq4Nl {
   static constexpr int64_t kValues = 32, kBytes = 18;
   template <class S>
-  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int part) {
+  static HWY_INLINE void add(S& to, const uint8_t* b, int64_t g) {
     const float d = half_at(b);
-    sums.add_signed(g, part, look_up(nibbles(b + 2), iq4_table()), d, d);
+    to.add(g, look_up(nibbles(b + 2), iq4_table()), d);
   }
 };
 struct Mxfp4 {
   static constexpr int64_t kValues = 32, kBytes = 17;
   template <class S>
-  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int part) {
-    const __m128i table = _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
+  static HWY_INLINE void add(S& to, const uint8_t* b, int64_t g) {
     // 2^(b[0] - 128); std::ldexp() takes as long as the products
     const uint32_t bits = b[0] < 2 ? uint32_t{0x00200000} << b[0] : (b[0] - uint32_t{1}) << 23;
     const auto d = std::bit_cast<float>(bits);
-    sums.add_signed(g, part, look_up(nibbles(b + 1), table), d, d);
+    to.add(g, look_up(nibbles(b + 1), mxfp4_table()), d);
   }
 };
 
@@ -128,11 +127,11 @@ template <bool kFifth>
 struct Q4OrQ5K {
   static constexpr int64_t kValues = 256, kBytes = kFifth ? 176 : 144;
   template <class S>
-  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int /*part*/) {
+  static HWY_INLINE void add(S& to, const uint8_t* b, int64_t g) {
     const __m128i bytes = scales_and_minima(b + 4);
     const auto floats_of = [](__m128i of) HWY_ATTR { return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(of)); };
-    sums.begin_block(g, _mm256_mul_ps(_mm256_set1_ps(half_at(b)), floats_of(bytes)),
-                     _mm256_mul_ps(_mm256_set1_ps(-half_at(b + 2)), floats_of(_mm_srli_si128(bytes, 8))));
+    to.begin_block(_mm256_mul_ps(_mm256_set1_ps(half_at(b)), floats_of(bytes)),
+                   _mm256_mul_ps(_mm256_set1_ps(-half_at(b + 2)), floats_of(_mm_srli_si128(bytes, 8))));
     const __m256i low_half = _mm256_set1_epi8(15);
     AA_UNROLL for (int pair = 0; pair < 4; ++pair) {
       const __m256i both = load32(b + (kFifth ? 48 : 16) + 32 * pair);
@@ -148,8 +147,8 @@ struct Q4OrQ5K {
         first = _mm256_or_si256(first, fifth(of_first));
         second = _mm256_or_si256(second, fifth(of_second));
       }
-      sums.add_of_block(g, 2 * pair, first);
-      sums.add_of_block(g, 2 * pair + 1, second);
+      to.add_of_block(g, 2 * pair, first);
+      to.add_of_block(g, 2 * pair + 1, second);
     }
   }
 };
@@ -166,7 +165,7 @@ HWY_INLINE __m256 of_halves(const __m256* v, int i) {
 struct Q2K {
   static constexpr int64_t kValues = 256, kBytes = 84;
   template <class S>
-  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int /*part*/) {
+  static HWY_INLINE void add(S& to, const uint8_t* b, int64_t g) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b)), low_half = _mm_set1_epi8(15);
     const __m256 d = _mm256_set1_ps(half_at(b + 80)), minus_m = _mm256_set1_ps(-half_at(b + 82));
     const auto times = [](__m256 factor, __m128i of)
@@ -176,14 +175,14 @@ struct Q2K {
     const __m256 scales[2] = {times(d, of_scales), times(d, _mm_srli_si128(of_scales, 8))};
     const __m256 offsets[2] = {times(minus_m, of_minima), times(minus_m, _mm_srli_si128(of_minima, 8))};
     AA_UNROLL for (int i = 0; i < 8; ++i) {
-      sums.add_halves(g + i, i % 2, pairs_of_bits(b + 16, i), of_halves(scales, i), of_halves(offsets, i));
+      to.add_halves(g + i, pairs_of_bits(b + 16, i), of_halves(scales, i), of_halves(offsets, i));
     }
   }
 };
 struct Q3K {
   static constexpr int64_t kValues = 256, kBytes = 110;
   template <class S>
-  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int /*part*/) {
+  static HWY_INLINE void add(S& to, const uint8_t* b, int64_t g) {
     uint32_t low[2], high;
     std::memcpy(low, b + 96, sizeof low);
     std::memcpy(&high, b + 104, sizeof high);
@@ -194,23 +193,23 @@ struct Q3K {
         _mm_sub_epi8(_mm_setr_epi32(six_bits(0), six_bits(1), six_bits(2), six_bits(3)), _mm_set1_epi8(32));
     const __m256 scales[2] = {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
                               _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
-    sums.begin_block(g, _mm256_set1_ps(half_at(b + 108)), _mm256_setzero_ps());
+    to.begin_block(_mm256_set1_ps(half_at(b + 108)), _mm256_setzero_ps());
     const __m256i bits = load32(b), four = _mm256_set1_epi8(4);
     AA_UNROLL for (int i = 0; i < 8; ++i) {
       const __m256i third = i < 2 ? _mm256_slli_epi16(bits, 2 - i) : _mm256_srli_epi16(bits, i - 2);
       const __m256i q = _mm256_or_si256(pairs_of_bits(b + 32, i), _mm256_and_si256(third, four));
-      sums.add_signed_of_block(g, i, _mm256_sub_epi8(q, four), of_halves(scales, i));
+      to.add_signed_of_block(g, i, _mm256_sub_epi8(q, four), of_halves(scales, i));
     }
   }
 };
 struct Q6K {
   static constexpr int64_t kValues = 256, kBytes = 210;
   template <class S>
-  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int /*part*/) {
+  static HWY_INLINE void add(S& to, const uint8_t* b, int64_t g) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + 192));
     const __m256 scales[2] = {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)),
                               _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8)))};
-    sums.begin_block(g, _mm256_set1_ps(half_at(b + 208)), _mm256_setzero_ps());
+    to.begin_block(_mm256_set1_ps(half_at(b + 208)), _mm256_setzero_ps());
     AA_UNROLL for (int i = 0; i < 8; ++i) {
       const int half = i / 4, of_half = i % 4;
       const __m256i low = load32(b + 64 * half + of_half % 2 * 32);
@@ -218,114 +217,133 @@ struct Q6K {
       const __m256i q =
           _mm256_or_si256(_mm256_and_si256(of_half < 2 ? low : _mm256_srli_epi16(low, 4), _mm256_set1_epi8(15)),
                           _mm256_slli_epi16(_mm256_and_si256(high, _mm256_set1_epi8(3)), 4));
-      sums.add_signed_of_block(g, i, _mm256_sub_epi8(q, _mm256_set1_epi8(32)), of_halves(scales, i));
+      to.add_signed_of_block(g, i, _mm256_sub_epi8(q, _mm256_set1_epi8(32)), of_halves(scales, i));
     }
   }
 };
 struct Iq4Xs {
   static constexpr int64_t kValues = 256, kBytes = 136;
   template <class S>
-  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int /*part*/) {
+  static HWY_INLINE void add(S& to, const uint8_t* b, int64_t g) {
     const float d = half_at(b);
     const int high = b[2] | b[3] << 8;
     AA_UNROLL for (int i = 0; i < 8; ++i) {
       const int scale = ((b[4 + i / 2] >> (i % 2 * 4) & 15) | (high >> (2 * i) & 3) << 4) - 32;
-      const float of_group = d * static_cast<float>(scale);
-      sums.add_signed(g + i, i % 2, look_up(nibbles(b + 8 + 16 * i), iq4_table()), of_group, of_group);
+      to.add(g + i, look_up(nibbles(b + 8 + 16 * i), iq4_table()), d * static_cast<float>(scale));
     }
   }
 };
 
+// The digits of group kGroup of a block of TQ1_0: (b * power % 256) * 3 >> 8 of bytes b, with powers of 3. Groups 0 to 4 are digits
+// of the first 32 bytes. The next 16 bytes have five digits, halves of the groups 5 and 6 and the first half of group 7, whose second
+// half is four digits of four bytes.
+template <int kGroup>
+HWY_INLINE __m256i ternary_digits(const uint8_t* block) {
+  const auto halves = [](__m128i first, __m128i second)
+                          HWY_ATTR { return _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1); };
+  __m256i bytes, power;
+  if constexpr (kGroup < 5) {
+    constexpr int16_t kPowers[5] = {1, 3, 9, 27, 81};
+    bytes = load32(block);
+    power = _mm256_set1_epi16(kPowers[kGroup]);
+  } else {
+    const __m128i sixteen = _mm_loadu_si128(reinterpret_cast<const __m128i*>(block + 32));
+    if constexpr (kGroup < 7) {
+      bytes = halves(sixteen, sixteen);
+      power =
+          kGroup == 5 ? halves(_mm_set1_epi16(1), _mm_set1_epi16(3)) : halves(_mm_set1_epi16(9), _mm_set1_epi16(27));
+    } else {
+      int32_t four;
+      std::memcpy(&four, block + 48, sizeof four);
+      bytes = halves(sixteen, _mm_set1_epi32(four));
+      power = halves(_mm_set1_epi16(81), _mm_setr_epi16(1, 1, 3, 3, 9, 9, 27, 27));
+    }
+  }
+  const __m256i lower = _mm256_set1_epi16(0xff), three = _mm256_set1_epi16(3);
+  const __m256i even = _mm256_and_si256(_mm256_mullo_epi16(bytes, power), lower);
+  const __m256i odd = _mm256_srli_epi16(_mm256_mullo_epi16(_mm256_andnot_si256(lower, bytes), power), 8);
+  return _mm256_or_si256(_mm256_srli_epi16(_mm256_mullo_epi16(even, three), 8),
+                         _mm256_andnot_si256(lower, _mm256_mullo_epi16(odd, three)));
+}
 struct Tq1_0 {
   static constexpr int64_t kValues = 256, kBytes = 54;
-  // (b * power % 256) * 3 >> 8, minus 1, for each byte b. `power` has 16-bit lanes.
-  static HWY_INLINE __m256i digits(__m256i bytes, __m256i power) {
-    const __m256i lower = _mm256_set1_epi16(0xff), three = _mm256_set1_epi16(3);
-    const __m256i even = _mm256_and_si256(_mm256_mullo_epi16(bytes, power), lower);
-    const __m256i odd = _mm256_srli_epi16(_mm256_mullo_epi16(_mm256_andnot_si256(lower, bytes), power), 8);
-    const __m256i both = _mm256_or_si256(_mm256_srli_epi16(_mm256_mullo_epi16(even, three), 8),
-                                         _mm256_andnot_si256(lower, _mm256_mullo_epi16(odd, three)));
-    return _mm256_sub_epi8(both, _mm256_set1_epi8(1));
-  }
   template <class S>
-  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int /*part*/) {
-    sums.begin_block(g, _mm256_set1_ps(half_at(b + 52)), _mm256_setzero_ps());
-    const __m256 one = _mm256_set1_ps(1);
-    const __m256i bytes = load32(b);
-    AA_UNROLL for (int i = 0; i < 5; ++i) {
-      constexpr int16_t kPowers[5] = {1, 3, 9, 27, 81};
-      sums.add_signed_of_block(g, i, digits(bytes, _mm256_set1_epi16(kPowers[i])), one);
-    }
-    const auto halves = [](__m128i first, __m128i second)
-                            HWY_ATTR { return _mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1); };
-    const __m128i sixteen = _mm_loadu_si128(reinterpret_cast<const __m128i*>(b + 32));
-    const __m256i twice = halves(sixteen, sixteen);
-    sums.add_signed_of_block(g, 5, digits(twice, halves(_mm_set1_epi16(1), _mm_set1_epi16(3))), one);
-    sums.add_signed_of_block(g, 6, digits(twice, halves(_mm_set1_epi16(9), _mm_set1_epi16(27))), one);
-    int32_t four;
-    std::memcpy(&four, b + 48, sizeof four);
-    const __m128i powers = _mm_setr_epi16(1, 1, 3, 3, 9, 9, 27, 27);
-    sums.add_signed_of_block(g, 7, digits(halves(sixteen, _mm_set1_epi32(four)), halves(_mm_set1_epi16(81), powers)),
-                             one);
+  static HWY_INLINE void add(S& to, const uint8_t* b, int64_t g) {
+    to.begin_block(_mm256_set1_ps(half_at(b + 52)), _mm256_setzero_ps());
+    const auto add_group = [&]<int kGroup>() HWY_ATTR {
+      const __m256i digits = ternary_digits<kGroup>(b);
+      to.add_signed_of_block(g, kGroup, _mm256_sub_epi8(digits, _mm256_set1_epi8(1)), _mm256_set1_ps(1));
+    };
+    add_group.template operator()<0>();
+    add_group.template operator()<1>();
+    add_group.template operator()<2>();
+    add_group.template operator()<3>();
+    add_group.template operator()<4>();
+    add_group.template operator()<5>();
+    add_group.template operator()<6>();
+    add_group.template operator()<7>();
   }
 };
 struct Tq2_0 {
   static constexpr int64_t kValues = 256, kBytes = 66;
   template <class S>
-  static HWY_INLINE void add(S& sums, const uint8_t* b, int64_t g, int /*part*/) {
-    sums.begin_block(g, _mm256_set1_ps(half_at(b + 64)), _mm256_setzero_ps());
+  static HWY_INLINE void add(S& to, const uint8_t* b, int64_t g) {
+    to.begin_block(_mm256_set1_ps(half_at(b + 64)), _mm256_setzero_ps());
     AA_UNROLL for (int i = 0; i < 8; ++i) {
-      sums.add_signed_of_block(g, i, _mm256_sub_epi8(pairs_of_bits(b, i), _mm256_set1_epi8(1)), _mm256_set1_ps(1));
+      to.add_signed_of_block(g, i, _mm256_sub_epi8(pairs_of_bits(b, i), _mm256_set1_epi8(1)), _mm256_set1_ps(1));
     }
   }
 };
 
-// The receiver that stores the values of a row as fp32.
+// The receiver that stores the values of a row as fp32. `q` has signed bytes.
 struct Decoded {
-  float* to;
+  float* values;
   __m256 block_scales = _mm256_setzero_ps();
   __m256 block_offsets = _mm256_setzero_ps();
 
-  static HWY_INLINE __m256 floats(__m128i bytes) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)); }
-  template <int kPart>
-  static HWY_INLINE __m128i quarter(__m256i q) {
-    const __m128i half = _mm256_extracti128_si256(q, kPart / 2);
-    return kPart % 2 == 0 ? half : _mm_srli_si128(half, 8);
+  // Group g is scale * q + offset.
+  HWY_INLINE void add(int64_t g, __m256i q, float scale, float offset = 0) const {
+    store(g, q, _mm256_set1_ps(scale), _mm256_set1_ps(scale), _mm256_set1_ps(offset), _mm256_set1_ps(offset));
   }
-  // first and second: what the first and the last 16 values have.
-  HWY_INLINE void store(int64_t g, __m256i q, __m256 first_scale, __m256 second_scale, __m256 first_offset,
-                        __m256 second_offset) const {
-    float* p = to + g * kGroup;
-    _mm256_storeu_ps(p, _mm256_fmadd_ps(floats(quarter<0>(q)), first_scale, first_offset));
-    _mm256_storeu_ps(p + 8, _mm256_fmadd_ps(floats(quarter<1>(q)), first_scale, first_offset));
-    _mm256_storeu_ps(p + 16, _mm256_fmadd_ps(floats(quarter<2>(q)), second_scale, second_offset));
-    _mm256_storeu_ps(p + 24, _mm256_fmadd_ps(floats(quarter<3>(q)), second_scale, second_offset));
+  // The same with numbers of its own for the first and the last 16 values, in the halves of the vectors.
+  HWY_INLINE void add_halves(int64_t g, __m256i q, __m256 scales, __m256 offsets) const {
+    store(g, q, lower(scales), upper(scales), lower(offsets), upper(offsets));
   }
-  static HWY_INLINE __m256 lower(__m256 v) { return _mm256_permute2f128_ps(v, v, 0x00); }
-  static HWY_INLINE __m256 upper(__m256 v) { return _mm256_permute2f128_ps(v, v, 0x11); }
-  HWY_INLINE void begin_block(int64_t /*g*/, __m256 of_scales, __m256 of_offsets) {
+  // Sets a scale and an offset for each of the eight groups of a block.
+  HWY_INLINE void begin_block(__m256 of_scales, __m256 of_offsets) {
     block_scales = of_scales;
     block_offsets = of_offsets;
   }
+  // Group g + i is q times scale i of the block plus offset i.
   HWY_INLINE void add_of_block(int64_t g, int i, __m256i q) const {
     const __m256i pick = _mm256_set1_epi32(i);
     const __m256 scale = _mm256_permutevar8x32_ps(block_scales, pick);
     const __m256 offset = _mm256_permutevar8x32_ps(block_offsets, pick);
     store(g + i, q, scale, scale, offset, offset);
   }
+  // Group g + i is q times scale i of the block, times further factors for its halves.
   HWY_INLINE void add_signed_of_block(int64_t g, int i, __m256i q, __m256 both) const {
     const __m256 scale = _mm256_mul_ps(both, _mm256_permutevar8x32_ps(block_scales, _mm256_set1_epi32(i)));
     store(g + i, q, lower(scale), upper(scale), _mm256_setzero_ps(), _mm256_setzero_ps());
   }
-  HWY_INLINE void add_halves(int64_t g, int /*part*/, __m256i q, __m256 scales, __m256 offsets) const {
-    store(g, q, lower(scales), upper(scales), lower(offsets), upper(offsets));
+
+ private:
+  static HWY_INLINE __m256 floats(__m128i bytes) { return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)); }
+  template <int kPart>
+  static HWY_INLINE __m128i quarter(__m256i q) {
+    const __m128i half = _mm256_extracti128_si256(q, kPart / 2);
+    return kPart % 2 == 0 ? half : _mm_srli_si128(half, 8);
   }
-  HWY_INLINE void add(int64_t g, int /*part*/, __m256i q, float scale, float offset) const {
-    store(g, q, _mm256_set1_ps(scale), _mm256_set1_ps(scale), _mm256_set1_ps(offset), _mm256_set1_ps(offset));
-  }
-  HWY_INLINE void add_bytes(int64_t g, int part, __m256i q, float scale) const { add_signed(g, part, q, scale, scale); }
-  HWY_INLINE void add_signed(int64_t g, int /*part*/, __m256i q, float scale, float second_scale) const {
-    store(g, q, _mm256_set1_ps(scale), _mm256_set1_ps(second_scale), _mm256_setzero_ps(), _mm256_setzero_ps());
+  static HWY_INLINE __m256 lower(__m256 v) { return _mm256_permute2f128_ps(v, v, 0x00); }
+  static HWY_INLINE __m256 upper(__m256 v) { return _mm256_permute2f128_ps(v, v, 0x11); }
+  // first and second: what the first and the last 16 values have.
+  HWY_INLINE void store(int64_t g, __m256i q, __m256 first_scale, __m256 second_scale, __m256 first_offset,
+                        __m256 second_offset) const {
+    float* p = values + g * kGroup;
+    _mm256_storeu_ps(p, _mm256_fmadd_ps(floats(quarter<0>(q)), first_scale, first_offset));
+    _mm256_storeu_ps(p + 8, _mm256_fmadd_ps(floats(quarter<1>(q)), first_scale, first_offset));
+    _mm256_storeu_ps(p + 16, _mm256_fmadd_ps(floats(quarter<2>(q)), second_scale, second_offset));
+    _mm256_storeu_ps(p + 24, _mm256_fmadd_ps(floats(quarter<3>(q)), second_scale, second_offset));
   }
 };
 
@@ -333,12 +351,12 @@ template <class Format>
 void decode_row_as(const uint8_t* b, int64_t k, float* to) {
   Decoded sink{to};
   for (int64_t i = 0; i < k / Format::kValues; ++i, b += Format::kBytes) {
-    Format::add(sink, b, i * (Format::kValues / kGroup), 0);
+    Format::add(sink, b, i * (Format::kValues / kGroup));
   }
 }
 
 #else
-#define AA_HAS_INTEGER_DOTS 0
+#define AA_DECODES_BLOCKS 0
 #endif
 
 }  // namespace anyaccel::cpu::HWY_NAMESPACE

@@ -2,13 +2,10 @@
 //
 // With AVX2, or AVX-512 with VNNI, quantized_row.cpp computes most products of few rows of x (up to two with AVX2, up to
 // six with AVX-512) and quantized_tiles.cpp most others; with AMX, quantized_unit.cpp and quantized_bytes.cpp come before
-// them. The remaining products are here.
+// them. The remaining products are here: those on other processors, those whose x must not be rounded, and many rows with Q8_0.
 //
-// Few rows of x: threads take rows of the weights from a shared counter. Where x may be rounded, each of its groups of
-// 32 values becomes 8-bit integers (16-bit ones for Q8_0) and the blocks are multiplied as integers, with one
-// multiply-add in fp32 for a group. Otherwise, and for formats without such a kernel, a row of weights is decoded into
-// the first-level cache and multiplied in fp32. Many rows of x: the weights are decoded a panel at a time, and the
-// matmul of ordinary weights multiplies the panel.
+// Few rows of x: threads take rows of the weights from a shared counter, decode each into the first-level cache and multiply it in
+// fp32. Many rows of x: the weights are decoded a panel at a time, and the matmul of ordinary weights multiplies the panel.
 #include "accelerators/cpu/kernels/quantized_linear.h"
 
 #include <algorithm>
@@ -36,126 +33,56 @@
 #include "accelerators/cpu/kernels/activation-inl.h"
 #include "accelerators/cpu/kernels/matmul_finish-inl.h"
 #include "accelerators/cpu/kernels/quantized_blocks-inl.h"
-#include "accelerators/cpu/kernels/quantized_sums-inl.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 
-#if AA_HAS_INTEGER_DOTS
-
-using MultiplyRows = void (*)(const uint8_t*, int64_t, int64_t, const QuantizedInput&, int64_t, int64_t, float*,
-                              int64_t);
-
+// Decodes a row of k weights; null for a format without such a function.
 using DecodeRow = void (*)(const uint8_t*, int64_t, float*);
-
-struct Kernels {
-  MultiplyRows multiply = nullptr;
-  MultiplyRows multiply_vnni = nullptr;
-  DecodeRow decode = nullptr;
-};
-
-// Without VNNI these kernels are the same for both instruction sets, since all of their vectors have 256 bits.
-template <class Format>
-constexpr Kernels kernels_of() {
-#if HWY_TARGET == HWY_AVX2
-  return {multiply_any_m<Format, false>, nullptr, decode_row_as<Format>};
-#elif (HWY_TARGETS & HWY_AVX2) != 0
-  return {nullptr, multiply_any_m<Format, true>, nullptr};  // the others are those of AVX2
-#else
-  return {multiply_any_m<Format, false>, multiply_any_m<Format, true>, decode_row_as<Format>};
-#endif
-}
-
-Kernels kernels_of_this_set(uint32_t format) {
-  switch (format) {
-    case AA_BLOCK_Q4_0: return kernels_of<Q4_0>();
-    case AA_BLOCK_Q4_1: return kernels_of<Q4_1>();
-    case AA_BLOCK_Q5_0: return kernels_of<Q5_0>();
-    case AA_BLOCK_Q5_1: return kernels_of<Q5_1>();
-    case AA_BLOCK_Q8_0: return kernels_of<Q8_0>();
-    case AA_BLOCK_Q2_K: return kernels_of<Q2K>();
-    case AA_BLOCK_Q3_K: return kernels_of<Q3K>();
-    case AA_BLOCK_Q4_K: return kernels_of<Q4OrQ5K<false>>();
-    case AA_BLOCK_Q5_K: return kernels_of<Q4OrQ5K<true>>();
-    case AA_BLOCK_Q6_K: return kernels_of<Q6K>();
-    case AA_BLOCK_IQ4_NL: return kernels_of<Iq4Nl>();
-    case AA_BLOCK_IQ4_XS: return kernels_of<Iq4Xs>();
-    case AA_BLOCK_TQ1_0: return kernels_of<Tq1_0>();
-    case AA_BLOCK_TQ2_0: return kernels_of<Tq2_0>();
-    case AA_BLOCK_MXFP4: return kernels_of<Mxfp4>();
-    default: return {};
-  }
-}
-
-// Null pointers for a format without kernels.
-Kernels find_kernels(uint32_t format) {
-  Kernels kernels = kernels_of_this_set(format);
+DecodeRow find_decode([[maybe_unused]] uint32_t format) {
 #if HWY_TARGET == HWY_AVX3 && (HWY_TARGETS & HWY_AVX2) != 0
-  const N_AVX2::Kernels of_avx2 = N_AVX2::kernels_of_this_set(format);
-  kernels.multiply = of_avx2.multiply;
-  kernels.decode = of_avx2.decode;
-#endif
-  return kernels;
-}
-
-MultiplyRows find_rows_kernel(uint32_t format) {
-  const Kernels kernels = find_kernels(format);
-  return kernels.multiply_vnni != nullptr && cpu_features().avx512_vnni ? kernels.multiply_vnni : kernels.multiply;
-}
-
-#endif
-
-bool takes_rounded([[maybe_unused]] uint32_t format) {
-#if AA_HAS_INTEGER_DOTS
-  return find_rows_kernel(format) != nullptr;
+  return N_AVX2::find_decode(format);  // these functions are the same for both instruction sets
+#elif AA_DECODES_BLOCKS
+  switch (format) {
+    case AA_BLOCK_Q4_0: return decode_row_as<Q4_0>;
+    case AA_BLOCK_Q4_1: return decode_row_as<Q4_1>;
+    case AA_BLOCK_Q5_0: return decode_row_as<Q5_0>;
+    case AA_BLOCK_Q5_1: return decode_row_as<Q5_1>;
+    case AA_BLOCK_Q8_0: return decode_row_as<Q8_0>;
+    case AA_BLOCK_Q2_K: return decode_row_as<Q2K>;
+    case AA_BLOCK_Q3_K: return decode_row_as<Q3K>;
+    case AA_BLOCK_Q4_K: return decode_row_as<Q4OrQ5K<false> >;
+    case AA_BLOCK_Q5_K: return decode_row_as<Q4OrQ5K<true> >;
+    case AA_BLOCK_Q6_K: return decode_row_as<Q6K>;
+    case AA_BLOCK_IQ4_NL: return decode_row_as<Iq4Nl>;
+    case AA_BLOCK_IQ4_XS: return decode_row_as<Iq4Xs>;
+    case AA_BLOCK_TQ1_0: return decode_row_as<Tq1_0>;
+    case AA_BLOCK_TQ2_0: return decode_row_as<Tq2_0>;
+    case AA_BLOCK_MXFP4: return decode_row_as<Mxfp4>;
+    default: return nullptr;
+  }
 #else
-  return false;
+  return nullptr;
 #endif
 }
 
 // ---- around the products ---------------------------------------------------------------------------------------------
 
-// Reads x, and rounds it if `rounded`, into scratch memory of this thread.
-QuantizedInput read_input(const QuantizedProduct& product, bool rounded) {
+// Reads the rows of x into scratch memory of this thread.
+const float* read_input(const QuantizedProduct& product) {
   const Matmul& args = product.args;
-  const int64_t k = args.k, groups = k / kGroup;
-  auto* values = scratch<float>(Scratch::Row0, static_cast<size_t>(args.m * k));
+  auto* values = scratch<float>(Scratch::Row0, static_cast<size_t>(args.m * args.k));
   for (int64_t m = 0; m < args.m; ++m) {
-    if (k > 0) read_floats(row_of(args.x, m, k), 0, k, values + m * k);
+    if (args.k > 0) read_floats(row_of(args.x, m, args.k), 0, args.k, values + m * args.k);
   }
-  QuantizedInput input;
-  if (!rounded) {
-    input.values = values;
-    return input;
-  }
-#if AA_HAS_INTEGER_DOTS
-  auto* bytes = scratch<int8_t>(Scratch::Row1, static_cast<size_t>(args.m * k));
-  int16_t* finer = nullptr;
-  if (product.format->number == AA_BLOCK_Q8_0) {
-    finer = scratch<int16_t>(Scratch::Rounded, static_cast<size_t>(args.m * k));
-  }
-  auto* scales = scratch<float>(Scratch::Row2, static_cast<size_t>(2 * args.m * groups));
-  float* sums = scales + args.m * groups;
-  for (int64_t m = 0; m < args.m; ++m) {
-    round_row(values + m * k, k, bytes + m * k, finer == nullptr ? nullptr : finer + m * k, scales + m * groups,
-              sums + m * groups);
-  }
-  input.rounded = bytes;
-  input.finer = finer;
-  input.scales = scales;
-  input.sums = sums;
-#endif
-  static_cast<void>(groups);
-  return input;
+  return values;
 }
 
 void decode_row(const QuantizedProduct& product, int64_t n, float* to) {
-#if AA_HAS_INTEGER_DOTS
-  if (const DecodeRow decode = find_kernels(product.format->number).decode) {
+  if (const DecodeRow decode = find_decode(product.format->number)) {
     return decode(product.w + n * product.w_stride, product.args.k, to);
   }
-#endif
   const auto bytes = static_cast<size_t>(product.args.k / product.format->values * product.format->bytes);
   decode_blocks(*product.format, std::as_bytes(std::span(product.w + n * product.w_stride, bytes)),
                 std::span(to, static_cast<size_t>(product.args.k)));
@@ -174,22 +101,13 @@ float dot_floats(const float* a, const float* b, int64_t k) {
 }
 
 // Columns [begin, begin + n) of the result, for all rows of x.
-void multiply_span(const QuantizedProduct& product, const QuantizedInput& x, int64_t begin, int64_t n) {
+void multiply_span(const QuantizedProduct& product, const float* x, int64_t begin, int64_t n) {
   const Matmul& args = product.args;
   auto* products = scratch<float>(Scratch::Tile, static_cast<size_t>(args.m * n));
-  if (args.k == 0) std::fill_n(products, args.m * n, 0.0F);  // both inputs may be null then
-#if AA_HAS_INTEGER_DOTS
-  if (x.rounded != nullptr) {
-    find_rows_kernel(product.format->number)(product.w + begin * product.w_stride, product.w_stride, n, x, args.k,
-                                             args.m, products, n);
-  }
-#endif
-  if (x.values != nullptr) {
-    auto* weights = scratch<float>(Scratch::Row3, static_cast<size_t>(args.k));
-    for (int64_t i = 0; i < n; ++i) {
-      decode_row(product, begin + i, weights);
-      for (int64_t m = 0; m < args.m; ++m) products[m * n + i] = dot_floats(weights, x.values + m * args.k, args.k);
-    }
+  auto* weights = scratch<float>(Scratch::Row3, static_cast<size_t>(args.k));
+  for (int64_t i = 0; i < n; ++i) {
+    if (args.k > 0) decode_row(product, begin + i, weights);  // both inputs may be null otherwise
+    for (int64_t m = 0; m < args.m; ++m) products[m * n + i] = dot_floats(weights, x + m * args.k, args.k);
   }
   for (int64_t m = 0; m < args.m; ++m) finish_row(args, args.parts[0], m, begin, n, products + m * n, nullptr);
 }
@@ -223,7 +141,6 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace anyaccel::cpu {
 
-AA_CPU_EXPORT(takes_rounded);
 AA_CPU_EXPORT(read_input);
 AA_CPU_EXPORT(multiply_span);
 AA_CPU_EXPORT(decode_panel);
@@ -241,8 +158,7 @@ constexpr int64_t kPanelBytesOfThread = int64_t{1} << 20, kLeastPanelBytes = int
 void multiply_directly(const QuantizedProduct& product) {
   const Matmul& args = product.args;
   const int64_t n = args.parts[0].n;
-  const bool rounded = product.rounded && AA_CPU_DISPATCH(takes_rounded)(product.format->number);
-  const QuantizedInput x = AA_CPU_DISPATCH(read_input)(product, rounded);
+  const float* x = AA_CPU_DISPATCH(read_input)(product);
   const int64_t row_bytes = args.k / product.format->values * product.format->bytes;
   const int64_t piece = rows_of_piece(n, row_bytes, WorkerPool::instance().size());
   if (n <= piece || is_small(args)) return AA_CPU_DISPATCH(multiply_span)(product, x, 0, n);
@@ -308,6 +224,7 @@ void quantized_linear(const aa_op_call& call) {
 void quantized_linear_by_row(const aa_op_call& call) {
   const QuantizedProduct product = quantized_linear_args(call);
   if (product.args.parts[0].n == 0) return;
+  if (product.rounded && has_products_by_row(product.format->number)) return multiply_by_row(product);
   for (int64_t m = 0; m < product.args.m; m += kMostDirectRows) {
     QuantizedProduct part = product;
     part.args = rows_of(product.args, m, std::min(kMostDirectRows, product.args.m - m));

@@ -18,17 +18,6 @@ struct QuantizedProduct {
   bool rounded = false;
 };
 
-// Rows of x for the products with rows of weights: as fp32, or rounded to 8 bits in groups of 32.
-struct QuantizedInput {
-  const float* values = nullptr;    // [m][k]; null when rounded
-  const int8_t* rounded = nullptr;  // [m][k]
-  const float* scales = nullptr;    // [m][k / 32]: value = scale * rounded
-  const float* sums = nullptr;      // [m][k / 32]: scale * sum of the group
-  const int16_t* finer = nullptr;   // [m][k], for Q8_0 only: value = scale * finer / 256
-  // Whether the order in which a row is summed must not depend on the number of rows.
-  bool in_one_order = false;
-};
-
 QuantizedProduct quantized_linear_args(const aa_op_call& call);
 
 // Selects the version of a function that multiplies bytes. AVX-512 without VNNI takes the version of AVX2.

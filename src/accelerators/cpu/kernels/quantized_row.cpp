@@ -62,8 +62,11 @@ bool has_row_kernels(uint32_t format, int64_t m, int64_t k) {
   return m <= kFewRowsOfX || m * bytes_of_row(kernels, k) <= int64_t{32} << 10;
 }
 
+// Rows of x that multiply_by_row() takes at a time.
+constexpr int64_t kRowsByRow = 32;
+int64_t rows_at_once() { return kRowsByRow; }
 struct RoundedRows {
-  BlockRow rows[kMostRowsOfX];
+  BlockRow rows[kRowsByRow];
 };
 
 // Rounds the rows of x, with zeros up to a multiple of kBlock, into scratch memory of this thread. Several threads share long rows.
@@ -96,8 +99,12 @@ RoundedRows round_rows(const QuantizedProduct& product) {
 void multiply_row_span(const QuantizedProduct& product, const RoundedRows& x, int64_t begin, int64_t n) {
   const int64_t m = product.args.m;
   auto* products = scratch<float>(Scratch::Tile, static_cast<size_t>(m * n));
-  const RowKernels::Multiply multiply = find_row_kernels(product.format->number).multiply[m - 1];
-  multiply(product.w + begin * product.w_stride, product.w_stride, n, x.rows, product.args.k, products, n);
+  const RowKernels kernels = find_row_kernels(product.format->number);
+  const int64_t most = m <= kMostRowsOfX ? kMostRowsOfX : kFewRowsOfX;
+  for (int64_t i = 0; i < m; i += most) {
+    kernels.multiply[std::min(most, m - i) - 1](product.w + begin * product.w_stride, product.w_stride, n, x.rows + i,
+                                                product.args.k, products + i * n, n);
+  }
   for (int64_t i = 0; i < m; ++i) {
     finish_row(product.args, product.args.parts[0], i, begin, n, products + i * n, nullptr);
   }
@@ -112,7 +119,8 @@ int64_t rows_of_own_part(int64_t n, int64_t row_bytes, int64_t threads) {
 }
 
 // Each thread begins with one large part of the weights, since starting elsewhere costs about a microsecond in which
-// little is read. The rest is shared in pieces, so that the threads end together.
+// little is read. The rest is shared in pieces, so that the threads end together. For more rows of x than a kernel takes there are
+// only pieces, which stay in the second-level cache from kernel to kernel.
 void multiply_few_alone_or_shared(const QuantizedProduct& product, bool alone) {
   const RoundedRows x = round_rows(product);
   const int64_t n = product.args.parts[0].n;
@@ -121,7 +129,8 @@ void multiply_few_alone_or_shared(const QuantizedProduct& product, bool alone) {
   if (alone || n <= small_piece) return multiply_row_span(product, x, 0, n);
   std::atomic<int64_t> taken{0};
   WorkerPool::instance().run([&](int index, int count) {
-    const int64_t own = rows_of_own_part(n, row_bytes, count), rest = n - own * count;
+    const int64_t own = product.args.m <= kMostRowsOfX ? rows_of_own_part(n, row_bytes, count) : 0;
+    const int64_t rest = n - own * count;
     const int64_t piece = own > 0 ? std::max<int64_t>((rest / (2 * count) + 3) / 4 * 4, 8) : small_piece;
     if (own > 0) multiply_row_span(product, x, own * index, own);
     for (int64_t at = taken.fetch_add(piece); at < rest; at = taken.fetch_add(piece)) {
@@ -133,6 +142,7 @@ void multiply_few_alone_or_shared(const QuantizedProduct& product, bool alone) {
 #else
 
 bool has_row_kernels(uint32_t /*format*/, int64_t /*m*/, int64_t /*k*/) { return false; }
+int64_t rows_at_once() { return 1; }
 void multiply_few_alone_or_shared(const QuantizedProduct& /*product*/, bool /*alone*/) {}
 
 #endif
@@ -145,11 +155,23 @@ namespace anyaccel::cpu {
 
 AA_CPU_EXPORT(has_row_kernels);
 AA_CPU_EXPORT(multiply_few_alone_or_shared);
+AA_CPU_EXPORT(rows_at_once);
 
 bool takes_few_rows(uint32_t format, int64_t m, int64_t k) { return AA_BYTES_DISPATCH(has_row_kernels)(format, m, k); }
 
 void multiply_few_rows(const QuantizedProduct& product) {
   AA_BYTES_DISPATCH(multiply_few_alone_or_shared)(product, is_small(product.args));
+}
+
+bool has_products_by_row(uint32_t format) { return takes_few_rows(format, 1, 0); }
+
+void multiply_by_row(const QuantizedProduct& product) {
+  const int64_t most = AA_BYTES_DISPATCH(rows_at_once)();
+  for (int64_t m = 0; m < product.args.m; m += most) {
+    QuantizedProduct part = product;
+    part.args = rows_of(product.args, m, std::min(most, product.args.m - m));
+    multiply_few_rows(part);
+  }
 }
 
 }  // namespace anyaccel::cpu

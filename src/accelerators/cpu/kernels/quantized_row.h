@@ -23,4 +23,8 @@ bool takes_few_rows(uint32_t format, int64_t m, int64_t k);
 // the number of rows. Uses the worker pool.
 void multiply_few_rows(const QuantizedProduct& product);
 
+// The same for any number of rows, if the processor and the format have such products.
+bool has_products_by_row(uint32_t format);
+void multiply_by_row(const QuantizedProduct& product);
+
 }  // namespace anyaccel::cpu

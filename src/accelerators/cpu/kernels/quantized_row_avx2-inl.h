@@ -12,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "accelerators/cpu/kernels/quantized_blocks-inl.h"
 #include "accelerators/cpu/kernels/quantized_round-inl.h"
 #include "accelerators/cpu/kernels/quantized_row.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
@@ -225,8 +226,7 @@ HWY_INLINE void add_looked_up(const uint8_t* const* b, const BlockRow& x, int64_
 }
 template <class Format, int kStreams>
 HWY_INLINE void add_iq4(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
-  add_looked_up<Format, kStreams>(
-      b, x, block, _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113), total);
+  add_looked_up<Format, kStreams>(b, x, block, iq4_table(), total);
 }
 struct RowIq4Nl {
   static constexpr int64_t kBytes = 8 * 18;
@@ -259,8 +259,7 @@ struct RowMxfp4 {
   }
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
-    add_looked_up<RowMxfp4, kStreams>(b, x, block,
-                                      _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12), total);
+    add_looked_up<RowMxfp4, kStreams>(b, x, block, mxfp4_table(), total);
   }
 };
 

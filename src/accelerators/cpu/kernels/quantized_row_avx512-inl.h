@@ -68,7 +68,7 @@ HWY_INLINE __m512i four_times(int first) {
 // Permutation indices: each of 0 to 7 twice.
 HWY_INLINE __m512i twice_each() { return _mm512_setr_epi32(0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7); }
 // The 16 values of the formats IQ4, with 128 added.
-HWY_INLINE __m128i iq4_table() {
+HWY_INLINE __m128i iq4_bytes() {
   return _mm_setr_epi8(1, 24, 45, 63, 79, 93, 106, 118, static_cast<char>(129), static_cast<char>(141),
                        static_cast<char>(153), static_cast<char>(166), static_cast<char>(181), static_cast<char>(197),
                        static_cast<char>(217), static_cast<char>(241));
@@ -280,7 +280,7 @@ struct RowOf32 {
   static HWY_INLINE __m512i values_of(__m512i nibbles, [[maybe_unused]] __m512i others) {
     const __m512i u = kHalf == 0 ? low_nibbles(nibbles) : high_nibbles(nibbles);
     if constexpr (Layout::kTable) {
-      return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(iq4_table()), u);
+      return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(iq4_bytes()), u);
     } else if constexpr (Layout::kFifth > 0) {
       const __m512i spread =
           _mm512_broadcast_i32x4(kHalf == 0 ? _mm_setr_epi32(0, 0, 0x01010101, 0x01010101)

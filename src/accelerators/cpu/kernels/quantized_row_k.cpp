@@ -25,6 +25,8 @@ RowKernels find_row_kernels_of_256(uint32_t format) {
     case AA_BLOCK_Q4_K: return row_kernels_of<RowQ4OrQ5K<false>>();
     case AA_BLOCK_Q5_K: return row_kernels_of<RowQ4OrQ5K<true>>();
     case AA_BLOCK_Q6_K: return row_kernels_of<RowQ6K>();
+    case AA_BLOCK_TQ1_0: return row_kernels_of<RowTq1_0>();
+    case AA_BLOCK_TQ2_0: return row_kernels_of<RowTq2_0>();
     default: return {};
   }
 }

@@ -241,6 +241,71 @@ struct RowQ6K {
   }
 };
 
+// Formats of the numbers -1, 0 and 1 with one scale for a block: Format::values_of<group>() gives those of a group as unsigned bytes,
+// 1 too large.
+template <class Format, int kStreams>
+HWY_INLINE void add_ternary(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
+  const __m256 factors = _mm256_loadu_ps(x.first + 16 * block), offsets = _mm256_loadu_ps(x.second + 16 * block);
+  __m256i sums[2][kStreams];  // groups 0 to 3, and 4 to 7: two sums of each group in either half
+  const auto add_side = [&]<int kSide>() HWY_ATTR {
+    const int8_t* at = x.values + kBlock * block + 128 * kSide;
+    const __m256i x0 = load_bytes(at), x1 = load_bytes(at + 32), x2 = load_bytes(at + 64), x3 = load_bytes(at + 96);
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      sums[kSide][s] = add_twos(add_fours(pairs_of(Format::template values_of<4 * kSide>(b[s]), x0),
+                                          pairs_of(Format::template values_of<4 * kSide + 1>(b[s]), x1)),
+                                add_fours(pairs_of(Format::template values_of<4 * kSide + 2>(b[s]), x2),
+                                          pairs_of(Format::template values_of<4 * kSide + 3>(b[s]), x3)));
+    }
+  };
+  add_side.template operator()<0>();
+  add_side.template operator()<1>();
+  AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+    const __m256i front = widened(sums[0][s]), back = widened(sums[1][s]);
+    const __m256i all =
+        _mm256_add_epi32(_mm256_permute2x128_si256(front, back, 0x20), _mm256_permute2x128_si256(front, back, 0x31));
+    uint16_t d;
+    std::memcpy(&d, b[s] + Format::kBytes - 2, sizeof d);
+    total[s] = _mm256_fmadd_ps(_mm256_fmadd_ps(_mm256_cvtepi32_ps(all), factors, offsets), _mm256_set1_ps(_cvtsh_ss(d)),
+                               total[s]);
+  }
+}
+inline void put_factors_of_ternary(float* first, float* second, int group, float scale, const int32_t* sums) {
+  first[group] = scale;
+  second[group] = -scale * static_cast<float>(sums[0] + sums[1]);
+}
+struct RowTq1_0 {
+  static constexpr int64_t kBytes = 54;
+  static constexpr bool kFine = false;
+  static int place(int group, int quarter) { return group * 32 + quarter * 8; }
+  static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
+    put_factors_of_ternary(first, second, group, scale, sums);
+  }
+  template <int kGroup>
+  static HWY_INLINE __m256i values_of(const uint8_t* b) {
+    return ternary_digits<kGroup>(b);
+  }
+  template <int kStreams>
+  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
+    add_ternary<RowTq1_0, kStreams>(b, x, block, total);
+  }
+};
+struct RowTq2_0 {
+  static constexpr int64_t kBytes = 66;
+  static constexpr bool kFine = false;
+  static int place(int group, int quarter) { return group * 32 + quarter * 8; }
+  static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
+    put_factors_of_ternary(first, second, group, scale, sums);
+  }
+  template <int kGroup>
+  static HWY_INLINE __m256i values_of(const uint8_t* b) {
+    return pairs_of_bits_at(b, kGroup / 4, kGroup % 4);
+  }
+  template <int kStreams>
+  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
+    add_ternary<RowTq2_0, kStreams>(b, x, block, total);
+  }
+};
+
 // Its nibbles lie as those of eight blocks of RowIq4Nl.
 struct RowIq4Xs {
   static constexpr int64_t kBytes = 136;

@@ -299,6 +299,101 @@ struct RowQ3K {
   }
 };
 
+// Formats of the numbers -1, 0 and 1 with one scale for a block. Format::values_of<p>() gives vector p of
+// the values as unsigned bytes, 1 too large; put_factors() places factors where add_scaled<p>() takes them from.
+template <class Format, int kStreams>
+HWY_INLINE void add_ternary(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
+  const __m512 factors = _mm512_loadu_ps(x.first + 16 * block), offsets = _mm512_loadu_ps(x.second + 16 * block);
+  const BlockValues values(x.values + kBlock * block);
+  __m512 sums[kStreams];
+  AA_UNROLL for (int s = 0; s < kStreams; ++s) sums[s] = offsets;
+  const auto add_part = [&]<int kPart>() HWY_ATTR {
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+      const __m512i dots = add_dots(_mm512_setzero_si512(), Format::template values_of<kPart>(b[s]), values.v[kPart]);
+      sums[s] = add_scaled<kPart>(sums[s], dots, factors);
+    }
+  };
+  add_part.template operator()<0>();
+  add_part.template operator()<1>();
+  add_part.template operator()<2>();
+  add_part.template operator()<3>();
+  AA_UNROLL for (int s = 0; s < kStreams; ++s) {
+    uint16_t d;
+    std::memcpy(&d, b[s] + Format::kBytes - 2, sizeof d);
+    total[s] = _mm512_fmadd_ps(sums[s], _mm512_set1_ps(_cvtsh_ss(d)), total[s]);
+  }
+}
+struct RowTq1_0 {
+  static constexpr int64_t kBytes = 54;
+  static constexpr bool kFine = false;
+  // Vector p has groups 2 * p and 2 * p + 1.
+  static int place(int group, int quarter) { return group * 32 + quarter * 8; }
+  static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
+    for (int half = 0; half < 2; ++half) {
+      const int at = (group % 2 * 2 + half) * 4 + group / 2;
+      first[at] = scale;
+      second[at] = -scale * static_cast<float>(sums[half]);
+    }
+  }
+  // The digit of each byte: (b * power % 256) * 3 >> 8. `power` has 16-bit lanes.
+  static HWY_INLINE __m512i digits(__m512i bytes, __m512i power) {
+    const __m512i lower = _mm512_set1_epi16(0xff), three = _mm512_set1_epi16(3);
+    const __m512i even = _mm512_and_si512(_mm512_mullo_epi16(bytes, power), lower);
+    const __m512i odd = _mm512_srli_epi16(_mm512_mullo_epi16(_mm512_andnot_si512(lower, bytes), power), 8);
+    return _mm512_ternarylogic_epi32(lower, _mm512_srli_epi16(_mm512_mullo_epi16(even, three), 8),
+                                     _mm512_mullo_epi16(odd, three), 0xca);  // lower & a | ~lower & b
+  }
+  static HWY_INLINE __m512i halves(__m256i first, __m256i second) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+  }
+  static HWY_INLINE __m256i powers(int16_t first, int16_t second) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_set1_epi16(first)), _mm_set1_epi16(second), 1);
+  }
+  // Groups 0 to 4 are the digits of 32 bytes. The next 16 bytes have five digits, halves of the groups 5 and 6 and the first half of
+  // group 7, whose second half is four digits of four bytes.
+  template <int kPart>
+  static HWY_INLINE __m512i values_of(const uint8_t* b) {
+    const __m256i sixteen = _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(b + 32)));
+    if constexpr (kPart < 2) {
+      constexpr int16_t kPower = kPart == 0 ? 1 : 9;
+      return digits(two_halves(b), halves(powers(kPower, kPower), powers(3 * kPower, 3 * kPower)));
+    } else if constexpr (kPart == 2) {
+      const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(b));
+      return digits(halves(bytes, sixteen), halves(powers(81, 81), powers(1, 3)));
+    } else {
+      int32_t four;
+      std::memcpy(&four, b + 48, sizeof four);
+      const __m256i bytes = _mm256_inserti128_si256(sixteen, _mm_set1_epi32(four), 1);
+      const __m256i of_bytes = _mm256_inserti128_si256(powers(81, 81), _mm_setr_epi16(1, 1, 3, 3, 9, 9, 27, 27), 1);
+      return digits(halves(sixteen, bytes), halves(powers(9, 27), of_bytes));
+    }
+  }
+  template <int kStreams>
+  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
+    add_ternary<RowTq1_0, kStreams>(b, x, block, total);
+  }
+};
+struct RowTq2_0 {
+  static constexpr int64_t kBytes = 66;
+  static constexpr bool kFine = false;
+  static int place(int group, int quarter) { return PairsOfBits::place(group, quarter); }
+  static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
+    for (int half = 0; half < 2; ++half) {
+      const int at = PairsOfBits::place_of_scale(group, half);
+      first[at] = scale / static_cast<float>(1 << 2 * (group % 4));  // the pairs are not shifted down
+      second[at] = -scale * static_cast<float>(sums[half]);
+    }
+  }
+  template <int kPart>
+  static HWY_INLINE __m512i values_of(const uint8_t* b) {
+    return _mm512_and_si512(load64(b), _mm512_set1_epi8(static_cast<char>(3 << 2 * kPart)));
+  }
+  template <int kStreams>
+  static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
+    add_ternary<RowTq2_0, kStreams>(b, x, block, total);
+  }
+};
+
 // Its nibbles lie as those of eight blocks of RowOf32.
 struct RowIq4Xs {
   static constexpr int64_t kBytes = 136;

@@ -78,6 +78,7 @@ HWY_INLINE Ints right16_signed(Ints v, unsigned by) { return _mm512_srai_epi16(v
 HWY_INLINE Ints right32_signed(Ints v, unsigned by) { return _mm512_srai_epi32(v, by); }
 HWY_INLINE Ints subtract32(Ints a, Ints b) { return _mm512_sub_epi32(a, b); }
 HWY_INLINE Ints multiply32(Ints a, Ints b) { return _mm512_mullo_epi32(a, b); }
+HWY_INLINE Ints multiply16(Ints a, int b) { return _mm512_mullo_epi16(a, _mm512_set1_epi16(static_cast<int16_t>(b))); }
 HWY_INLINE Floats floats_of(Ints v) { return _mm512_cvtepi32_ps(v); }
 HWY_INLINE Floats multiply(Floats a, Floats b) { return _mm512_mul_ps(a, b); }
 HWY_INLINE Floats negative(Floats v) { return _mm512_sub_ps(_mm512_setzero_ps(), v); }
@@ -169,6 +170,10 @@ HWY_INLINE Ints subtract32(Ints a, Ints b) {
 }
 HWY_INLINE Ints multiply32(Ints a, Ints b) {
   return {{_mm256_mullo_epi32(a.v[0], b.v[0]), _mm256_mullo_epi32(a.v[1], b.v[1])}};
+}
+HWY_INLINE Ints multiply16(Ints a, int b) {
+  const __m256i factor = _mm256_set1_epi16(static_cast<int16_t>(b));
+  return {{_mm256_mullo_epi16(a.v[0], factor), _mm256_mullo_epi16(a.v[1], factor)}};
 }
 HWY_INLINE Floats floats_of(Ints v) { return {{_mm256_cvtepi32_ps(v.v[0]), _mm256_cvtepi32_ps(v.v[1])}}; }
 HWY_INLINE Floats multiply(Floats a, Floats b) {
@@ -493,6 +498,38 @@ struct TileQ3K {
         });
       }
     }
+  }
+};
+struct TileTq1_0 {
+  static constexpr int64_t kValues = 256, kBytes = 54;
+  static constexpr int kScales = 1, kZero = 1, kMost = 2;
+  static constexpr bool kOffsets = false, kFiner = false;
+  static constexpr std::array<int64_t, 2> kWordsAt = {48, 50};
+  // Digit `power` (a power of 3) of each byte, as in ternary_digits().
+  static HWY_INLINE Ints digits(Ints bytes, int power) {
+    const Ints lower = words_of(0x00ff00ff), upper = words_of(static_cast<int>(0xff00ff00));
+    const Ints even = both(multiply16(bytes, power), lower);
+    const Ints odd = right16(multiply16(both(bytes, upper), power), 8);
+    return either(right16(multiply16(even, 3), 8), both(multiply16(odd, 3), upper));
+  }
+  static HWY_INLINE void unpack(WeightRows& rows, const uint32_t* words, uint8_t* to) {
+    constexpr int64_t kGroup = kGroupBytes<TileTq1_0>;
+    constexpr int kPowers[5] = {1, 3, 9, 27, 81};
+    const Floats d = upper_half(word(words, 1));
+    AA_UNROLL for (int g = 0; g < 8; ++g) store_scale<TileTq1_0>(to + g * kGroup, 0, d);
+    AA_UNROLL for (int run = 0; run < 3; ++run) {
+      Ints bytes[4];
+      gather16(rows, 16 * run, bytes);
+      AA_UNROLL for (int p = 0; p < 5; ++p) {
+        // Digit p of the first 32 bytes is group p, that of the next 16 half of group 5 + p / 2.
+        const int group = run < 2 ? p : 5 + p / 2, half = run < 2 ? run : p % 2;
+        AA_UNROLL for (int i = 0; i < 4; ++i) {
+          store_values<TileTq1_0>(to + group * kGroup, 4 * half + i, digits(bytes[i], kPowers[p]));
+        }
+      }
+    }
+    const Ints four = word(words, 0);
+    AA_UNROLL for (int p = 0; p < 4; ++p) store_values<TileTq1_0>(to + 7 * kGroup, 4 + p, digits(four, kPowers[p]));
   }
 };
 struct TileTq2_0 {

@@ -21,6 +21,7 @@ TileKernels find_tile_kernels_of_256(uint32_t format) {
   switch (format) {
     case AA_BLOCK_Q2_K: return tile_kernels_of<TileQ2K>();
     case AA_BLOCK_Q3_K: return tile_kernels_of<TileQ3K>();
+    case AA_BLOCK_TQ1_0: return tile_kernels_of<TileTq1_0>();
     case AA_BLOCK_TQ2_0: return tile_kernels_of<TileTq2_0>();
     case AA_BLOCK_Q4_K: return tile_kernels_of<TileQ4OrQ5K<false>>();
     case AA_BLOCK_Q5_K: return tile_kernels_of<TileQ4OrQ5K<true>>();

@@ -80,7 +80,7 @@ struct DecodedTiles {
                 as_bf16<U>(_mm512_mul_ps(floats(_mm256_castsi256_si128(q)), scale),
                            _mm512_mul_ps(floats(_mm256_extracti128_si256(q, 1)), second_scale)));
   }
-  HWY_INLINE void begin_block(int64_t /*g*/, __m256 of_scales, __m256 of_offsets) {
+  HWY_INLINE void begin_block(__m256 of_scales, __m256 of_offsets) {
     _mm256_store_ps(block_scales, of_scales);
     _mm256_store_ps(block_offsets, of_offsets);
   }
@@ -89,7 +89,7 @@ struct DecodedTiles {
     store(g + i, q, _mm512_permutexvar_ps(_mm512_setzero_si512(), wide),
           _mm512_permutexvar_ps(_mm512_set1_epi32(4), wide));
   }
-  HWY_INLINE void add_bytes(int64_t g, int /*part*/, __m256i q, float scale) const {
+  HWY_INLINE void add(int64_t g, __m256i q, float scale) const {
     store(g, q, _mm512_set1_ps(scale), _mm512_set1_ps(scale));
   }
 };
@@ -99,7 +99,7 @@ void decode_bytes(const uint8_t* row, int64_t begin, int64_t count, uint16_t* to
   const uint8_t* b = row + begin / Format::kValues * Format::kBytes;
   DecodedTiles<U> sink{to};
   for (int64_t i = 0; i < count / Format::kValues; ++i, b += Format::kBytes) {
-    Format::add(sink, b, i * (Format::kValues / kDepth), 0);
+    Format::add(sink, b, i * (Format::kValues / kDepth));
   }
 }
 

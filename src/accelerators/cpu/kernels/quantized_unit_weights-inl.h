@@ -72,7 +72,6 @@ template <class U>
 struct DecodedTiles {
   uint16_t* to;
   alignas(32) float block_scales[8] = {};
-  alignas(32) float block_offsets[8] = {};
 
   static HWY_INLINE __m512 floats(__m128i bytes) { return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)); }
   HWY_INLINE void store(int64_t g, __m256i q, __m512 scale, __m512 second_scale) const {
@@ -80,14 +79,20 @@ struct DecodedTiles {
                 as_bf16<U>(_mm512_mul_ps(floats(_mm256_castsi256_si128(q)), scale),
                            _mm512_mul_ps(floats(_mm256_extracti128_si256(q, 1)), second_scale)));
   }
-  HWY_INLINE void begin_block(__m256 of_scales, __m256 of_offsets) {
-    _mm256_store_ps(block_scales, of_scales);
-    _mm256_store_ps(block_offsets, of_offsets);
-  }
+  // What the first and the last 16 values have, of halves of a vector.
+  static HWY_INLINE __m512 first_of(__m512 halves) { return _mm512_permutexvar_ps(_mm512_setzero_si512(), halves); }
+  static HWY_INLINE __m512 second_of(__m512 halves) { return _mm512_permutexvar_ps(_mm512_set1_epi32(4), halves); }
+  HWY_INLINE void begin_block(__m256 of_scales, __m256 /*of_offsets*/) { _mm256_store_ps(block_scales, of_scales); }
   HWY_INLINE void add_signed_of_block(int64_t g, int i, __m256i q, __m256 both) const {
     const __m512 wide = _mm512_mul_ps(_mm512_castps256_ps512(both), _mm512_set1_ps(block_scales[i]));
-    store(g + i, q, _mm512_permutexvar_ps(_mm512_setzero_si512(), wide),
-          _mm512_permutexvar_ps(_mm512_set1_epi32(4), wide));
+    store(g + i, q, first_of(wide), second_of(wide));
+  }
+  HWY_INLINE void add_halves(int64_t g, __m256i q, __m256 scales, __m256 offsets) const {
+    const __m512 of_q = _mm512_castps256_ps512(scales), beside = _mm512_castps256_ps512(offsets);
+    store_group(
+        to, g,
+        as_bf16<U>(_mm512_fmadd_ps(floats(_mm256_castsi256_si128(q)), first_of(of_q), first_of(beside)),
+                   _mm512_fmadd_ps(floats(_mm256_extracti128_si256(q, 1)), second_of(of_q), second_of(beside))));
   }
   HWY_INLINE void add(int64_t g, __m256i q, float scale) const {
     store(g, q, _mm512_set1_ps(scale), _mm512_set1_ps(scale));
@@ -287,9 +292,15 @@ DecodeColumns find_table_decoder(uint32_t format) {
 }
 template <class U>
 DecodeColumns find_decoder(uint32_t format) {
-  if (format == AA_BLOCK_Q8_0) return decode_bytes<Q8_0, U>;
-  if (format == AA_BLOCK_Q6_K) return decode_bytes<Q6K, U>;
-  return find_table_decoder<U>(format);
+  switch (format) {
+    case AA_BLOCK_Q8_0: return decode_bytes<Q8_0, U>;
+    case AA_BLOCK_Q2_K: return decode_bytes<Q2K, U>;
+    case AA_BLOCK_Q3_K: return decode_bytes<Q3K, U>;
+    case AA_BLOCK_Q6_K: return decode_bytes<Q6K, U>;
+    case AA_BLOCK_TQ1_0: return decode_bytes<Tq1_0, U>;
+    case AA_BLOCK_TQ2_0: return decode_bytes<Tq2_0, U>;
+    default: return find_table_decoder<U>(format);
+  }
 }
 // Returns true if decoded groups have their even values first.
 bool has_evens_first(uint32_t format) { return find_table_decoder<amx::EmulatedUnit>(format) != nullptr; }

@@ -71,6 +71,9 @@ void Event::synchronize() {
 
 double Event::elapsed(abi::Event& end_event) {
   auto& end = static_cast<Event&>(end_event);
+  if (&end.device_ != &device_) {
+    throw abi::Failure(AA_FAILED_PRECONDITION, "the events are of two devices, whose clocks have nothing in common");
+  }
   for (const Event* event : {static_cast<const Event*>(this), static_cast<const Event*>(&end)}) {
     if (!event->timed_) throw abi::Failure(AA_FAILED_PRECONDITION, "an event was made without AA_EVENT_TIMING");
     if (!event->recorded()) throw abi::Failure(AA_FAILED_PRECONDITION, "an event was never recorded");

@@ -40,17 +40,26 @@ void Allocations::add(void* pointer, Entry entry) {
   entries_.insert_or_assign(reinterpret_cast<uintptr_t>(pointer), std::move(entry));
 }
 
+void Allocations::check_not_registered(const void* pointer, size_t size) const {
+  const std::shared_lock lock(mutex_);
+  check_not_registered_locked(reinterpret_cast<uintptr_t>(pointer), size);
+}
+
 void Allocations::add_registered(void* pointer, Entry entry) {
   const auto begin = reinterpret_cast<uintptr_t>(pointer);
   const std::unique_lock lock(mutex_);
-  auto next = registered_.lower_bound(begin);
-  const bool into_next = next != registered_.end() && next->first - begin < entry.size;
+  check_not_registered_locked(begin, entry.size);
+  registered_.emplace(begin, std::move(entry));
+}
+
+void Allocations::check_not_registered_locked(uintptr_t begin, size_t size) const {
+  const auto next = registered_.lower_bound(begin);
+  const bool into_next = next != registered_.end() && next->first - begin < size;
   const bool into_previous =
       next != registered_.begin() && begin - std::prev(next)->first < std::prev(next)->second.size;
   if (into_next || into_previous) {
     throw abi::Failure(AA_ALREADY_EXISTS, "a part of this memory is registered already; unregister it first");
   }
-  registered_.emplace(begin, std::move(entry));
 }
 
 std::unique_ptr<aa_memory> Allocations::remove(const void* pointer, int32_t kind, int32_t device, size_t& size) {
@@ -169,6 +178,7 @@ void DeviceMemory::register_range(const aa_register& what, aa_registration& out)
     throw abi::Failure(AA_UNIMPLEMENTED, "register_range of " + std::to_string(what.size) + " bytes; one buffer of " +
                                              facts_.name + " may have " + std::to_string(facts_.max_buffer));
   }
+  allocations_.check_not_registered(what.pointer, what.size);  // two buffers of the same bytes would race
   const Pool pool;
   auto memory = std::make_unique<aa_memory>();
   memory->base = reinterpret_cast<unsigned char*>(first);

@@ -44,7 +44,8 @@ class Allocations {
     bool registered;  // the memory belongs to the caller
   };
   void add(void* pointer, Entry entry);
-  // Throws AA_ALREADY_EXISTS if a part of the range is registered already.
+  // Both throw AA_ALREADY_EXISTS if a part of the range is registered already.
+  void check_not_registered(const void* pointer, size_t size) const;
   void add_registered(void* pointer, Entry entry);
   // Returns null if no memory of this kind and device begins there. Registered memory has kind -1 here.
   std::unique_ptr<aa_memory> remove(const void* pointer, int32_t kind, int32_t device, size_t& size);
@@ -52,6 +53,7 @@ class Allocations {
 
  private:
   using Entries = std::map<uintptr_t, Entry>;
+  void check_not_registered_locked(uintptr_t begin, size_t size) const;
   const Entry* find_in(const Entries& entries, uintptr_t address, uintptr_t& base) const;
 
   mutable std::shared_mutex mutex_;

@@ -67,7 +67,7 @@ class Device final : public abi::Device {
     return std::make_unique<Stream>(std::move(queue), facts_.device.get(), absent_.get());
   }
   std::unique_ptr<abi::Event> event_create(const aa_event_params& params) override {
-    return std::make_unique<Event>((params.flags & AA_EVENT_TIMING) != 0);
+    return std::make_unique<Event>(this, (params.flags & AA_EVENT_TIMING) != 0);
   }
   std::unique_ptr<abi::Module> module_load(const aa_module_params& params) override {
     health_->check();

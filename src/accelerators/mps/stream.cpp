@@ -105,6 +105,9 @@ double Event::end_time() {
 }
 
 double Event::elapsed(abi::Event& end) {
+  if (static_cast<Event&>(end).device_ != device_) {
+    throw abi::Failure(AA_FAILED_PRECONDITION, "the events are of two devices, whose clocks have nothing in common");
+  }
   const double from = end_time();
   return (static_cast<Event&>(end).end_time() - from) * 1000;
 }
@@ -240,7 +243,8 @@ void Stream::step_end() {
 void Stream::capture_begin() { captures_.begin(); }
 
 std::unique_ptr<abi::Graph> Stream::capture_end() {
-  return std::make_unique<streams::NodeGraph<Node, Stream>>(captures_.end());
+  return std::make_unique<streams::NodeGraph<Node, Stream>>(captures_.end(),
+                                                            std::make_unique<Event>(nullptr, /*timed=*/false));
 }
 
 }  // namespace anyaccel::mps

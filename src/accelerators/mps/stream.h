@@ -58,7 +58,8 @@ using Capture = streams::Capture<Node>;
 
 class Event final : public abi::Event {
  public:
-  explicit Event(bool timed) : timed_(timed) {}
+  // Events whose `device` differs are of two devices.
+  Event(const abi::Device* device, bool timed) : device_(device), timed_(timed) {}
 
   void record(abi::Stream& stream) override;
   bool query() override;
@@ -74,6 +75,7 @@ class Event final : public abi::Event {
  private:
   double end_time();  // seconds
 
+  const abi::Device* const device_;
   const bool timed_;
   std::mutex mutex_;
   Latest latest_;

@@ -1,6 +1,7 @@
 // Implements embeddings, rotary embeddings, writes to the cache, and counters with aclnn.
 #include <algorithm>
 #include <climits>
+#include <optional>
 
 #include "accelerators/npu/op_rows.h"
 #include "runtime/ops/op_params.h"
@@ -106,15 +107,24 @@ bool supports_cache_write(const Functions& f, const aa_op_call& call) {
   return t[4].dtype == AA_DTYPE_I32 && is_viewable(t[4]) && t[5].dtype == AA_DTYPE_I32 && is_viewable(t[5]);
 }
 
+// Which tokens of a part write to the same slots. Every part of a call uses it again, in the stream's order: the memory of a
+// call would grow with the square of a part for each of them.
+struct Pairs {
+  Pairs(int64_t most_tokens, Work& work)
+      : same(work.temporary(type_bool, {most_tokens, most_tokens})),
+        chosen(work.temporary(type_f32, {most_tokens, most_tokens})) {}
+  Shaped same, chosen;
+};
+
 // Returns, for each token, the last token that writes to the same slot: [tokens], int32.
-Shaped last_of_slot(const Shaped& slots, Work& work) {
+Shaped last_of_slot(const Shaped& slots, const Pairs& pairs, Work& work) {
   const int64_t tokens = slots.shape[0];
-  const Shaped same = work.temporary(type_bool, {tokens, tokens});
+  const Shaped same(pairs.same.data, type_bool, {tokens, tokens});
   work.call(work.f.equal, work.tensor(slots.seen_as({tokens, 1})), work.tensor(slots.seen_as({1, tokens})),
             work.tensor(same));
   const Shaped numbers = work.temporary(type_f32, {1, tokens});
   work.range(0, 1, numbers);
-  const Shaped chosen = work.temporary(type_f32, {tokens, tokens});
+  const Shaped chosen(pairs.chosen.data, type_f32, {tokens, tokens});
   work.cast(chosen, same);
   work.call(work.f.multiply, work.tensor(chosen), work.tensor(numbers), work.tensor(chosen));
   const Shaped last = work.temporary(type_f32, {tokens}), result = work.temporary(type_i32, {tokens});
@@ -130,6 +140,8 @@ void cache_write(const aa_op_call& call, Work& work) {
   // The first row of each head within a sequence's part of the cache; the cache's rows are [sequence][head][slot].
   const Shaped heads_at = work.temporary(type_i32, {1, heads});
   work.range(0, slots, heads_at);
+  std::optional<Pairs> pairs;
+  if (tokens > 1) pairs.emplace(std::min(part_tokens, tokens), work);
   for (int64_t begin = 0; begin < tokens; begin += part_tokens) {
     const int64_t count = std::min(part_tokens, tokens - begin);
     // An index out of range is replaced by the nearest valid slot: the operator must never see it.
@@ -145,7 +157,7 @@ void cache_write(const aa_op_call& call, Work& work) {
     work.add(first, position, first);
     const Shaped rows = work.temporary(type_i32, {count, heads});
     work.add(first.seen_as({count, 1}), heads_at, rows);
-    const Shaped last = count > 1 ? last_of_slot(first, work) : Shaped();
+    const Shaped last = count > 1 ? last_of_slot(first, *pairs, work) : Shaped();
     for (const size_t i : {0, 1}) {
       const Shaped cache(t[i]);
       const int64_t width = t[i].shape[3];

@@ -57,6 +57,7 @@ class Record {
 
   EventHandle event() const noexcept { return event_; }
   bool timed() const noexcept { return timed_; }
+  const DeviceState* device() const noexcept { return device_.get(); }
   bool is_of(const StreamCore& stream) const noexcept { return stream.fault() == fault_; }
 
   // Returns true if complete() has found it complete, and without an error.

@@ -101,16 +101,27 @@ class CaptureOf {
   std::shared_ptr<Capture<Node>> capture_;
 };
 
-// `Stream` has replay(), which takes the nodes.
+// `Stream` has replay(), which takes the nodes, and capture(), which is null while it does not capture.
 template <class Node, class Stream>
 class NodeGraph final : public abi::Graph {
  public:
-  explicit NodeGraph(std::vector<Node> nodes) : nodes_(std::move(nodes)) {}
-  void launch(abi::Stream& stream) override { static_cast<Stream&>(stream).replay(nodes_); }
+  // `last` is a new event of the device.
+  NodeGraph(std::vector<Node> nodes, std::unique_ptr<abi::Event> last)
+      : nodes_(std::move(nodes)), last_(std::move(last)) {}
+
+  void launch(abi::Stream& target) override {
+    auto& stream = static_cast<Stream&>(target);
+    if (stream.capture()) return stream.replay(nodes_);
+    stream.wait_event(*last_);
+    stream.replay(nodes_);
+    last_->record(stream);
+  }
   int64_t node_count() const override { return static_cast<int64_t>(nodes_.size()); }
 
  private:
   std::vector<Node> nodes_;
+  // Behind the latest launch: the next one follows it on another stream too.
+  std::unique_ptr<abi::Event> last_;
 };
 
 }  // namespace anyaccel::streams

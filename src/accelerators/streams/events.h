@@ -50,7 +50,8 @@ class EventCore {
   std::shared_ptr<Record> latest_;
 };
 
-// All of an event but record(), which the stream does. A Record has complete(), wait(), timed() and milliseconds_until().
+// All of an event but record(), which the stream does. A Record has complete(), wait(), timed(), device()
+// and milliseconds_until().
 template <class Record>
 class RecordedEvent : public abi::Event {
  public:
@@ -71,6 +72,9 @@ class RecordedEvent : public abi::Event {
       if (!*record) throw abi::Failure(AA_FAILED_PRECONDITION, "an event was never recorded");
       if (!(*record)->timed()) throw abi::Failure(AA_FAILED_PRECONDITION, "an event was made without timing");
       if (!(*record)->complete()) throw abi::Failure(AA_FAILED_PRECONDITION, "an event is not complete yet");
+    }
+    if (from->device() != to->device()) {
+      throw abi::Failure(AA_FAILED_PRECONDITION, "the events are of two devices, whose clocks have nothing in common");
     }
     return from->milliseconds_until(*to);
   }

@@ -22,6 +22,7 @@ class Record {
 
   EventHandle event() const noexcept { return event_; }
   bool timed() const noexcept { return timed_; }
+  const DeviceState* device() const noexcept { return device_.get(); }
   const std::shared_ptr<StreamFault>& fault() const noexcept { return fault_; }
 
   // These throw the stream's sticky error, and keep a new one there.
@@ -33,7 +34,7 @@ class Record {
   // Waits until it is complete or failed, for a second at most when the device was lost.
   void settle() noexcept;
 
-  // Milliseconds from this to `end`; both are timed and complete, on devices of one kind.
+  // Milliseconds from this to `end`; both are timed and complete, on one device.
   double milliseconds_until(Record& end);
 
  private:

@@ -145,7 +145,7 @@ class Device final : public abi::Device {
   }
 
   std::unique_ptr<abi::Event> event_create(const aa_event_params& params) override {
-    return std::make_unique<Event>(facts_.api, (params.flags & AA_EVENT_TIMING) != 0);
+    return std::make_unique<Event>(facts_.api, this, (params.flags & AA_EVENT_TIMING) != 0);
   }
 
   std::unique_ptr<abi::Module> module_load(const aa_module_params& params) override {

@@ -105,6 +105,9 @@ uint64_t Event::end_time() {
 }
 
 double Event::elapsed(abi::Event& end) {
+  if (static_cast<Event&>(end).device_ != device_) {
+    throw abi::Failure(AA_FAILED_PRECONDITION, "the events are of two devices, whose clocks have nothing in common");
+  }
   const uint64_t from = end_time();
   const uint64_t to = static_cast<Event&>(end).end_time();
   return static_cast<double>(static_cast<int64_t>(to - from)) * 1e-6;
@@ -188,7 +191,8 @@ void Stream::wait_event(abi::Event& event) {
 void Stream::capture_begin() { captures_.begin(); }
 
 std::unique_ptr<abi::Graph> Stream::capture_end() {
-  return std::make_unique<streams::NodeGraph<Node, Stream>>(captures_.end());
+  return std::make_unique<streams::NodeGraph<Node, Stream>>(
+      captures_.end(), std::make_unique<Event>(queue_->api(), nullptr, /*timed=*/false));
 }
 
 }  // namespace anyaccel::xpu::opencl

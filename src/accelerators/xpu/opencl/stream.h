@@ -48,7 +48,8 @@ using Capture = streams::Capture<Node>;
 
 class Event final : public abi::Event {
  public:
-  Event(const Api& api, bool timed) : api_(api), timed_(timed) {}
+  // Events whose `device` differs are of two devices.
+  Event(const Api& api, const abi::Device* device, bool timed) : api_(api), device_(device), timed_(timed) {}
 
   void record(abi::Stream& stream) override;
   bool query() override;
@@ -67,6 +68,7 @@ class Event final : public abi::Event {
   uint64_t end_time();  // nanoseconds
 
   const Api& api_;
+  const abi::Device* const device_;
   const bool timed_;
   std::mutex mutex_;
   Point point_;

@@ -190,8 +190,27 @@ struct OfHeads {
   std::optional<OpTensor> tensor;
 };
 
-void attention(const Context& c) {
-  OpRun op(c, "attention", {.absolute = 2e-5, .relative = 1e-5});
+// How the rounding of queries and of weights to a type moves a result, in units of that rounding.
+Values effect_of_rounding(const Attention& a, const Values& q, const Values& k) {
+  const auto size = static_cast<size_t>(a.size);
+  const auto range = [](const Values& values) {  // NaNs are not seen
+    double largest = 0;
+    for (const double value : values) largest = std::max(largest, std::isnan(value) ? 0 : std::fabs(value));
+    return largest;
+  };
+  // A score is off by this much at most, and a weight by a share that is as large; values are below 2.
+  const double score = static_cast<double>(a.size) * range(q) * range(k) * a.params.scale;
+  return Values(a.sequence.size() * static_cast<size_t>(a.heads) * size, 2 * (score + 1));
+}
+
+// `type`: of queries, caches and output; AA_DTYPE_NONE: of several.
+void check_attention(const Context& c, int32_t type) {
+  OpRun op(c, "attention",
+           type == AA_DTYPE_NONE ? Limit{.absolute = 2e-5, .relative = 1e-5}
+                                 : Limit{.absolute = 2e-5,
+                                         .relative = 1e-5,
+                                         .factor = 2 * unit_roundoff(type),
+                                         .scale_text = "largest value (largest score + 1)"});
   const auto params = [](float scale, int32_t window, float softcap) {
     aa_attention_params p{};
     p.scale = scale;
@@ -212,11 +231,13 @@ void attention(const Context& c) {
   };
   for (const auto& [dtype, layout] :
        {std::pair{AA_DTYPE_F32, padded}, {AA_DTYPE_BF16, padded}, {AA_DTYPE_F16, padded}, {AA_DTYPE_BF16, dense}}) {
+    if (type != AA_DTYPE_NONE && dtype != type) continue;
     for (const Attention& a : shapes) {
       const auto tokens = static_cast<int64_t>(a.sequence.size());
       const Shape q_shape{tokens, a.heads, a.size};
       const Shape cache_shape{2, a.key_heads, a.slots, a.size};
-      OpTensor q(c, a.slots % 2 ? AA_DTYPE_F32 : dtype, q_shape, numbers(count_of(q_shape), 8), layout);
+      OpTensor q(c, a.slots % 2 && type == AA_DTYPE_NONE ? AA_DTYPE_F32 : dtype, q_shape, numbers(count_of(q_shape), 8),
+                 layout);
       // Slots that no token sees hold NaN.
       const auto seen = [&](unsigned seed) {
         Values values = numbers(count_of(cache_shape), seed);
@@ -241,7 +262,8 @@ void attention(const Context& c) {
       OpTensor v(c, dtype, cache_shape, seen(10));
       OpTensor which(c, AA_DTYPE_I32, {tokens}, a.sequence);
       OpTensor where(c, AA_DTYPE_I32, {tokens}, a.positions);
-      OpTensor out(c, AA_DTYPE_F32, q_shape, {}, a.size % 2 && layout.gap != 0 ? spread : dense);
+      OpTensor out(c, type == AA_DTYPE_NONE ? AA_DTYPE_F32 : type, q_shape, {},
+                   a.size % 2 && layout.gap != 0 ? spread : dense);
       OfHeads slopes(c, a.slopes), sinks(c, a.sinks);
       if (!op.run({out.view(), q.view(), k.view(), v.view(), which.view(), where.view(), slopes.view(), sinks.view()},
                   a.params)) {
@@ -249,8 +271,42 @@ void attention(const Context& c) {
       }
       op.compare(out, attended(a, q.given(), k.given(), v.given()),
                  std::to_string(a.heads) + " heads of " + std::to_string(a.size) + ", cache of " +
-                     std::to_string(a.slots) + " slots of " + dtype_text(dtype));
+                     std::to_string(a.slots) + " slots of " + dtype_text(dtype),
+                 type == AA_DTYPE_NONE ? Values() : effect_of_rounding(a, q.given(), k.given()));
     }
+  }
+  op.finish();
+}
+
+void attention(const Context& c) { check_attention(c, AA_DTYPE_NONE); }
+void attention_of_bf16(const Context& c) { check_attention(c, AA_DTYPE_BF16); }
+void attention_of_f16(const Context& c) { check_attention(c, AA_DTYPE_F16); }
+
+// More slots, and more tokens, than 16 bits count.
+void attention_of_many(const Context& c) {
+  OpRun op(c, "attention", {.absolute = 2e-5, .relative = 1e-5});
+  aa_attention_params params{};
+  params.scale = 0.5f;
+  constexpr int64_t many = 65537;
+  const Attention shapes[] = {
+      {2, 1, 4, many, params, {0}, {many - 1}},                // one token and a long context
+      {1, 1, 4, 2, params, Values(many, 0), Values(many, 1)},  // a long prompt
+  };
+  for (const Attention& a : shapes) {
+    const auto tokens = static_cast<int64_t>(a.sequence.size());
+    const Shape q_shape{tokens, a.heads, a.size};
+    const Shape cache_shape{1, a.key_heads, a.slots, a.size};
+    OpTensor q(c, AA_DTYPE_F32, q_shape, numbers(count_of(q_shape), 8));
+    OpTensor k(c, AA_DTYPE_F32, cache_shape, numbers(count_of(cache_shape), 9));
+    OpTensor v(c, AA_DTYPE_F32, cache_shape, numbers(count_of(cache_shape), 10));
+    OpTensor which(c, AA_DTYPE_I32, {tokens}, a.sequence);
+    OpTensor where(c, AA_DTYPE_I32, {tokens}, a.positions);
+    OpTensor out(c, AA_DTYPE_F32, q_shape);
+    if (!op.run({out.view(), q.view(), k.view(), v.view(), which.view(), where.view(), absent, absent}, a.params)) {
+      continue;
+    }
+    op.compare(out, attended(a, q.given(), k.given(), v.given()),
+               std::to_string(tokens) + " tokens, " + std::to_string(a.slots) + " slots");
   }
   op.finish();
 }
@@ -333,7 +389,7 @@ void quantized_cache_write(const Context& c) {
         const Values sequence = {0, 2, 2, 0, 2};
         const Values positions = {5, 0, 3, 1, 3};  // the last token takes the slot of the third
         const Values before = random_rows(format, 3 * heads * slots, size, 4, [](size_t) { return false; });
-        OpTensor k_cache(c, AA_DTYPE_U8, cache_shape, before);
+        OpTensor k_cache(c, AA_DTYPE_U8, cache_shape, before, of_blocks);
         OpTensor v_cache(c, AA_DTYPE_U8, cache_shape, before, {1, 6, 2, "padded"});
         Values given = numbers(5 * heads * size, 6);
         std::fill_n(given.begin(), block_values, 0.0);
@@ -402,7 +458,7 @@ void quantized_attention(const Context& c) {
         const auto rows = static_cast<size_t>(2 * a.key_heads * a.slots);
         OpTensor q(c, dtype, q_shape, numbers(count_of(q_shape), 8), a.size == 96 ? spread : dense);
         OpTensor k(c, AA_DTYPE_U8, cache_shape, random_rows(format, rows, size, 9, hidden), {1, 6, 2, "padded"});
-        OpTensor v(c, AA_DTYPE_U8, cache_shape, random_rows(format, rows, size, 10, hidden));
+        OpTensor v(c, AA_DTYPE_U8, cache_shape, random_rows(format, rows, size, 10, hidden), of_blocks);
         OpTensor which(c, AA_DTYPE_I32, {tokens}, a.sequence);
         OpTensor where(c, AA_DTYPE_I32, {tokens}, a.positions);
         OpTensor out(c, AA_DTYPE_F32, q_shape);
@@ -427,6 +483,9 @@ constexpr Case cases[] = {
     {"op.rope", "rotates", rope},
     {"op.cache_write", "in_order", cache_write},
     {"op.attention", "sees_what_it_may", attention},
+    {"op.attention", "of_bf16", attention_of_bf16},
+    {"op.attention", "of_f16", attention_of_f16},
+    {"op.attention", "of_many_slots_and_tokens", attention_of_many},
 };
 
 }  // namespace

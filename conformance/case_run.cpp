@@ -213,6 +213,7 @@ Result run_on_provider(const Case& item, Context& context, const MakeOpProvider&
 void run_case(const Driver& driver, const Case& item, Setting setting, const aa_probe& probe, bool closes, Slot& slot) {
   Context context(counted(*driver.table, driver.host, driver.with), driver.host);
   context.probe = probe;
+  context.form = item.form;
   const auto body = [&]() -> Result {
     if (setting == Setting::table) {
       slot.stage = Stage::running;

@@ -25,6 +25,15 @@ struct Unsupported {
   std::string message;
 };
 
+// How the tensors of a case of ops differ from what the case says, so that the same calls with the same results test
+// other layouts too.
+enum class TensorForm {
+  as_given,
+  padded,   // tensors whose elements would be adjacent have gaps between their rows, and addresses aligned to nothing
+  spread,   // ... and gaps between their elements
+  in_place  // outputs that may be an input are one
+};
+
 class Context {
  public:
   // `table` is one of tables.h.
@@ -39,8 +48,11 @@ class Context {
   aa_device* device = nullptr;
   aa_stream* stream = nullptr;
   OpProvider* ops = nullptr;
+  TensorForm form = TensorForm::as_given;
   // The message of a case that passes.
   mutable std::string note;
+  // The captures that are open: their streams cannot be waited for.
+  mutable int captures = 0;
   // Every AA_CAP_* that the case queried: each promised one must be queried by a case that passes or fails.
   mutable uint64_t asked = 0;
 
@@ -151,12 +163,15 @@ struct Case {
   const char* group;
   const char* name;
   void (*run)(const Context& context);
+  TensorForm form = TensorForm::as_given;
 };
 
 // One list for each file of cases; the runner has them in this order.
 std::span<const Case> probe_cases();            // needs neither instance nor device, and opens none in this process
 std::span<const Case> unopened_device_cases();  // open the driver themselves
+std::span<const Case> unopened_struct_cases();
 std::span<const Case> device_cases();
+std::span<const Case> struct_cases();
 std::span<const Case> memory_cases();
 std::span<const Case> copy_cases();
 std::span<const Case> stream_cases();
@@ -189,6 +204,7 @@ std::span<const Case> fused_cases();
 std::span<const Case> attention_cases();
 std::span<const Case> sampling_cases();
 std::span<const Case> training_cases();
+std::span<const Case> special_value_cases();
 std::span<const Case> op_graph_cases();
 std::span<const Case> op_size_cases();
 

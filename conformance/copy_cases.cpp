@@ -125,6 +125,9 @@ void nothing_to_copy_is_fine(const Context& c) {
   unsigned char host = 1;
   c.ok(c.driver.copy_async(c.stream, memory.data(), &host, 0, AA_COPY_HOST_TO_DEVICE), "copy_async of 0 bytes");
   c.ok(c.driver.copy_async(c.stream, &host, memory.data(), 0, AA_COPY_DEVICE_TO_HOST), "copy_async of 0 bytes");
+  for (const int32_t direction : {AA_COPY_HOST_TO_DEVICE, AA_COPY_DEVICE_TO_HOST, AA_COPY_DEVICE_TO_DEVICE}) {
+    c.ok(c.driver.copy_async(c.stream, nullptr, nullptr, 0, direction), "copy_async of 0 bytes from null to null");
+  }
   c.synchronize();
   expect_equal(c.download(memory.data(), 64), data, "memory after a copy of 0 bytes");
 }
@@ -178,6 +181,8 @@ void fills_with_every_pattern(const Context& c) {
     check_fill(c, pattern_size, 0, pattern_size);
     check_fill(c, pattern_size, 8, 400 * pattern_size);
     check_fill(c, pattern_size, 3 * pattern_size, 101 * pattern_size);
+    check_fill(c, pattern_size, 1, 40 * pattern_size);
+    check_fill(c, pattern_size, 7, pattern_size);
   }
   check_fill(c, 1, 1, 4999);
   check_fill(c, 1, 0, 0);

@@ -77,7 +77,7 @@ void gated_activations(const Context& c) {
   }
   // Gate and up as the two halves of one tensor, as a fused product leaves them; the result over the gate.
   const Shape shape{3, 64};
-  OpTensor both(c, AA_DTYPE_F32, {3, 128}, numbers(384, 5));
+  OpTensor both(c, AA_DTYPE_F32, {3, 128}, numbers(384, 5), always_dense);
   aa_tensor gate = both.view();
   gate.shape[1] = 64;
   aa_tensor up = gate;
@@ -121,8 +121,8 @@ void add(const Context& c) {
     op.compare(a, expected, "in place");
   }
   // A row added to every row, and the rows of the other input backwards.
-  OpTensor a(c, AA_DTYPE_F32, {4, 33}, numbers(132, 10));
-  OpTensor row(c, AA_DTYPE_F32, {33}, numbers(33, 11));
+  OpTensor a(c, AA_DTYPE_F32, {4, 33}, numbers(132, 10), always_dense);
+  OpTensor row(c, AA_DTYPE_F32, {33}, numbers(33, 11), always_dense);
   OpTensor out(c, AA_DTYPE_F32, {4, 33});
   aa_tensor backwards = a.view();
   backwards.data = static_cast<float*>(backwards.data) + 3 * 33;

@@ -19,7 +19,12 @@ bool is_done(const Context& c, aa_event* event) {
 }
 
 void never_recorded_is_complete(const Context& c) {
-  for (const uint32_t flags : {AA_EVENT_DEFAULT, AA_EVENT_BLOCKING_SYNC}) {
+  { Event works(c); }  // else there are none
+  for (const uint32_t flags :
+       {AA_EVENT_DEFAULT, AA_EVENT_BLOCKING_SYNC, AA_EVENT_TIMING, AA_EVENT_TIMING | AA_EVENT_BLOCKING_SYNC}) {
+    aa_event* other = nullptr;
+    c.ok(c.driver.event_create(c.device, flags, &other), "event_create with flags " + std::to_string(flags));
+    c.ok(c.driver.event_destroy(other), "event_destroy");
     Event event(c, flags);
     c.expect(is_done(c, event), "an event that was never recorded is not complete");
     c.ok(c.driver.event_synchronize(event), "event_synchronize of an event that was never recorded");

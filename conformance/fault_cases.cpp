@@ -1,5 +1,7 @@
 // Cases of work that fails while it runs (extension "fault"): which calls report the failure, which do not, and for how
 // long.
+#include <atomic>
+
 #include "anyaccel/abi/fault.h"
 #include "conformance/gate.h"
 
@@ -109,6 +111,58 @@ void a_failure_sticks_to_its_stream(const Context& c) {
   }
 }
 
+// The first failure of a stream is the one that it reports, and no host function runs after it. What follows a failed
+// stream in device_synchronize is waited for all the same.
+void the_first_failure_counts(const Context& c) {
+  const auto table = faults(c);
+  Memory memory(c, size);
+  Stream stream(c);
+  enqueue_failure(c, table, stream, memory.data());
+  const bool injected_again = c.drop(table.inject(stream, AA_ABORTED, 1));
+  const bool filled = enqueued(c, fill(c, stream, memory.data(), 9), "fill_async");
+  expect_failed(c, c.driver.stream_synchronize(stream), "stream_synchronize of a stream that failed twice");
+  if (injected_again && filled) {
+    expect_failed(c, c.driver.stream_synchronize(stream), "a second stream_synchronize of a stream that failed twice");
+  }
+}
+
+void no_host_function_follows_a_failure(const Context& c) {
+  const auto table = faults(c);
+  if (!c.has(AA_CAP_HOST_CALL)) c.unsupported("AA_CAP_HOST_CALL is clear");
+  Memory memory(c, size);
+  static std::atomic<int> calls{0};  // a broken driver may call the function at any later time
+  {
+    Stream stream(c);
+    enqueue_failure(c, table, stream, memory.data());
+    enqueued(c,
+             c.driver.stream_host_call(
+                 stream, [](void*) { ++calls; }, nullptr),
+             "stream_host_call");
+    expect_failed(c, c.driver.stream_synchronize(stream), "stream_synchronize of a stream that failed");
+  }
+  c.expect(calls == 0, "a host function ran after the stream had failed");
+}
+
+void synchronizing_the_device_waits_beside_a_failure(const Context& c) {
+  const auto table = faults(c);
+  needs_gates_and_free_streams(c);
+  Memory memory(c, size);
+  for (const bool failing_first : {true, false}) {
+    Stream one(c);
+    Stream two(c);
+    aa_stream* const failing = failing_first ? one : two;
+    aa_stream* const held = failing_first ? two : one;
+    enqueue_failure(c, table, failing, memory.data());
+    const int32_t code = code_of(c, c.driver.stream_synchronize(failing));
+    if (code == AA_DEVICE_LOST) c.unsupported("a failure loses the device");
+    Gate gate(c, held);
+    const LaterOpened later(gate);
+    expect_failed(c, c.driver.device_synchronize(c.device), "device_synchronize with a stream that failed");
+    c.expect(gate.is_open(),
+             "device_synchronize returned the failure of one stream while a host call still held another");
+  }
+}
+
 // Destroying the failed stream ends the failure, unless the device is lost for good.
 void a_new_stream_is_a_new_start(const Context& c) {
   const auto table = faults(c);
@@ -201,6 +255,9 @@ constexpr Case cases[] = {
     {"fault", "items_are_counted", items_are_counted},
     {"fault", "held_items_are_not_counted", held_items_are_not_counted},
     {"fault", "a_failure_sticks_to_its_stream", a_failure_sticks_to_its_stream},
+    {"fault", "the_first_failure_counts", the_first_failure_counts},
+    {"fault", "no_host_function_follows_a_failure", no_host_function_follows_a_failure},
+    {"fault", "synchronizing_the_device_waits_beside_a_failure", synchronizing_the_device_waits_beside_a_failure},
     {"fault", "a_new_stream_is_a_new_start", a_new_stream_is_a_new_start},
     {"fault", "what_is_before_it_is_done", what_is_before_it_is_done},
     {"fault", "nothing_fails_before_it_runs", nothing_fails_before_it_runs},

@@ -221,8 +221,8 @@ void norm_quantized_gated_linear(const Context& c, aa_quantized_rounding roundin
       OpTensor x(c, AA_DTYPE_F32, {s.rows, s.inputs}, numbers(count(s.rows, s.inputs), 5), full ? dense : padded);
       OpTensor norm(c, AA_DTYPE_BF16, {s.inputs}, numbers(count(s.inputs, 1), 6));
       const int64_t bytes = s.inputs / 32 * 34;
-      OpTensor gate(c, AA_DTYPE_U8, {s.outputs, bytes}, blocks(s.outputs, s.inputs, 7));
-      OpTensor up(c, AA_DTYPE_U8, {s.outputs, bytes}, blocks(s.outputs, s.inputs, 8));
+      OpTensor gate(c, AA_DTYPE_U8, {s.outputs, bytes}, blocks(s.outputs, s.inputs, 7), of_blocks);
+      OpTensor up(c, AA_DTYPE_U8, {s.outputs, bytes}, blocks(s.outputs, s.inputs, 8), of_blocks);
       OpTensor gate_bias(c, AA_DTYPE_F32, {s.outputs}, numbers(count(s.outputs, 1), 9));
       OpTensor up_bias(c, AA_DTYPE_BF16, {s.outputs}, numbers(count(s.outputs, 1), 10));
       OpTensor out(c, AA_DTYPE_F32, {s.rows, s.outputs}, {}, full ? padded : dense);
@@ -288,7 +288,7 @@ struct Step {
         has_blocks(quantized) {}
 
   static OpTensor weight(const Context& c, int64_t rows, int64_t inputs, int32_t dtype, bool quantized, int seed) {
-    if (quantized) return OpTensor(c, AA_DTYPE_U8, {rows, inputs / 32 * 34}, blocks(rows, inputs, seed));
+    if (quantized) return OpTensor(c, AA_DTYPE_U8, {rows, inputs / 32 * 34}, blocks(rows, inputs, seed), of_blocks);
     return OpTensor(c, dtype, {rows, inputs}, numbers(count(rows, inputs), seed, 1));
   }
   static Values turns(const Heads& h, bool sine) {

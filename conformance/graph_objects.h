@@ -19,6 +19,7 @@ class Capture {
       : c_(c), table_(table), stream_(stream) {
     c.ok(table.capture_begin(stream_), "capture_begin");
     open_ = true;
+    ++c_.captures;
   }
   ~Capture() { abandon(); }
   Capture(const Capture&) = delete;
@@ -27,18 +28,23 @@ class Capture {
   aa_stream* stream() const noexcept { return stream_; }
   bool abandon() noexcept {
     const bool open = open_;
-    open_ = false;
+    close();
     return !open || c_.drop(table_.capture_end(stream_, nullptr));
   }
   aa_graph* end() {
     aa_graph* graph = nullptr;
-    open_ = false;
+    close();
     c_.ok(table_.capture_end(stream_, &graph), "capture_end");
     c_.expect(graph != nullptr, "capture_end succeeded but gave a null graph");
     return graph;
   }
 
  private:
+  void close() noexcept {
+    c_.captures -= open_;
+    open_ = false;
+  }
+
   const Context& c_;
   abi::Calls<aa_graph_table> table_;
   aa_stream* stream_;

@@ -101,7 +101,23 @@ void registering_twice_is_refused(const Context& c) {
   const abi::Calls<aa_host_memory_table> table = host_memory(c);
   Registered range(c, table);
   c.error(table.register_range(c.device, range.data(), size), {AA_ALREADY_EXISTS}, "register_range of the same range");
+  c.error(table.register_range(c.device, range.data() + 4096, 4096), {AA_ALREADY_EXISTS},
+          "register_range of a part of a range");
   c.expect(range.unregister(), "unregister_range failed");
+}
+
+// The same pages once more, as a program does that registers what malloc returned.
+void registering_again_after_unregistering(const Context& c) {
+  const abi::Calls<aa_host_memory_table> table = host_memory(c);
+  const std::unique_ptr<unsigned char, void (*)(void*)> pages(
+      static_cast<unsigned char*>(std::aligned_alloc(4096, size)), &std::free);
+  for (int round = 0; round < 3; ++round) {
+    ok_or_limited(c, table.register_range(c.device, pages.get(), size), "register_range");
+    c.ok(table.unregister_range(c.device, pages.get()), "unregister_range");
+  }
+  auto info = abi::sized<aa_memory_info>();
+  aa_status* const status = c.driver.mem_query(c.instance, pages.get() + 100, &info);
+  c.error(status, {AA_NOT_FOUND, AA_UNIMPLEMENTED}, "mem_query of a range that was unregistered");
 }
 
 void unregistering_unknown_is_refused(const Context& c) {
@@ -133,6 +149,7 @@ constexpr Case cases[] = {
     {"host_memory", "registered_ranges_copy", registered_ranges_copy},
     {"host_memory", "registered_ranges_have_an_address", registered_ranges_have_an_address},
     {"host_memory", "registering_twice_is_refused", registering_twice_is_refused},
+    {"host_memory", "registering_again_after_unregistering", registering_again_after_unregistering},
     {"host_memory", "unregistering_unknown_is_refused", unregistering_unknown_is_refused},
     {"host_memory", "allocates_on_a_node", allocates_on_a_node},
 };

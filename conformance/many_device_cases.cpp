@@ -1,5 +1,6 @@
 // Cases of devices other than the first: each by itself, together with the first, and waiting for each other. A driver
 // that shows one device only answers "unsupported".
+#include <algorithm>
 #include <cstring>
 
 #include "anyaccel/abi/peer.h"
@@ -172,6 +173,78 @@ void a_held_device_holds_no_other(const Context& c) {
   c.expect(done == 0, "a held stream of device 0 is done, since device 1 was synchronized");
 }
 
+void synchronizing_a_device_waits_for_its_own_streams(const Context& c) {
+  needs_another(c);
+  needs_gates(c);
+  Opened other(c, c.instance, 1);
+  {
+    Stream held(other.context());
+    Gate gate(other.context(), held);
+    const LaterOpened later(gate);
+    c.ok(c.driver.device_synchronize(other.context().device), "device_synchronize of device 1");
+    c.expect(gate.is_open(), "device_synchronize of device 1 returned though a host call still held a stream there");
+  }
+}
+
+void free_memory_is_each_devices_own(const Context& c) {
+  needs_another(c);
+  constexpr size_t large = size_t{32} << 20;
+  Opened other(c, c.instance, 1);
+  const auto free_of = [&](const Context& device) {
+    int64_t free = -1, total = -1;
+    c.ok_or_unsupported(c.driver.device_memory_info(device.device, &free, &total), "device_memory_info");
+    return free;
+  };
+  // Other processes use the devices too, so several attempts are made.
+  std::string found;
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    const int64_t first = free_of(c), second = free_of(other.context());
+    int64_t first_moved = 0, second_moved = 0;
+    {
+      Memory memory(other.context(), large);
+      const Bytes data = pattern(4096, 1);
+      other.context().upload(memory.data(), data.data(), data.size());
+      first_moved = first - free_of(c);
+      second_moved = second - free_of(other.context());
+    }
+    // Devices that are parts of one, or use the host's memory, share what is free.
+    if (second_moved >= static_cast<int64_t>(large / 2)) return;
+    found = "device 0 has " + std::to_string(first_moved) + " bytes less and device 1 " + std::to_string(second_moved);
+  }
+  if (c.promises(AA_CAP_HOST_COHERENT)) c.unavailable("the devices use the host's memory, of which others take more");
+  c.expect(false, "after mem_alloc of 32 MiB on device 1, " + found);
+}
+
+void elapsed_time_needs_one_device(const Context& c) {
+  needs_another(c);
+  if (!c.has(AA_CAP_EVENT_TIMING)) c.unsupported("AA_CAP_EVENT_TIMING is clear");
+  Opened other(c, c.instance, 1);
+  Event here(c, AA_EVENT_TIMING);
+  Event there(other.context(), AA_EVENT_TIMING);
+  c.ok(c.driver.event_record(here, c.stream), "event_record");
+  c.ok(c.driver.event_record(there, other.context().stream), "event_record");
+  c.ok(c.driver.event_synchronize(here), "event_synchronize");
+  c.ok(c.driver.event_synchronize(there), "event_synchronize");
+  double milliseconds = -5;
+  c.error(c.driver.event_elapsed(here, there, &milliseconds), {AA_FAILED_PRECONDITION},
+          "event_elapsed of events of two devices");
+  c.expect(milliseconds == -5, "event_elapsed failed but wrote a time");
+}
+
+void devices_have_their_own_uuid(const Context& c) {
+  needs_another(c);
+  std::vector<std::string> uuids;
+  for (int32_t i = 0; i < c.probe.device_count; ++i) {
+    auto props = abi::sized<aa_device_props>();
+    c.ok(c.driver.device_props(c.instance, i, &props), "device_props of device " + std::to_string(i));
+    const std::string uuid(reinterpret_cast<const char*>(props.uuid), sizeof(props.uuid));
+    if (uuid == std::string(sizeof(props.uuid), '\0')) continue;  // unknown
+    c.expect(std::ranges::find(uuids, uuid) == uuids.end(),
+             "device " + std::to_string(i) + " has the uuid of another device");
+    uuids.push_back(uuid);
+  }
+}
+
 // ---- extension "peer" ----
 
 using Peer = abi::Calls<aa_peer_table>;
@@ -334,6 +407,11 @@ constexpr Case cases[] = {
     {"many_devices", "copies_between_by_way_of_the_host", copies_between_by_way_of_the_host},
     {"many_devices", "a_stream_waits_for_another_devices_event", a_stream_waits_for_another_devices_event},
     {"many_devices", "a_held_device_holds_no_other", a_held_device_holds_no_other},
+    {"many_devices", "synchronizing_a_device_waits_for_its_own_streams",
+     synchronizing_a_device_waits_for_its_own_streams},
+    {"many_devices", "free_memory_is_each_devices_own", free_memory_is_each_devices_own},
+    {"many_devices", "elapsed_time_needs_one_device", elapsed_time_needs_one_device},
+    {"many_devices", "have_their_own_uuid", devices_have_their_own_uuid},
     {"many_devices", "direct_copies_are_answered_alike", direct_copies_are_answered_alike},
     {"many_devices", "direct_copies_of_any_size", direct_copies_of_any_size},
     {"many_devices", "direct_copies_run_in_order", direct_copies_run_in_order},

@@ -14,12 +14,19 @@ namespace {
 void alloc_is_aligned_and_apart(const Context& c) {
   c.expect(c.props.alignment > 0, "alignment " + std::to_string(c.props.alignment) + " is not positive");
   std::vector<std::unique_ptr<Memory>> blocks;
-  for (const size_t size : {size_t{1}, size_t{2}, size_t{63}, size_t{64}, size_t{4097}, size_t{1} << 20}) {
-    blocks.push_back(std::make_unique<Memory>(c, size));
+  std::vector<std::pair<size_t, int32_t>> asked;
+  for (const size_t size : {size_t{1}, size_t{2}, size_t{63}, size_t{64}, size_t{4097}, size_t{1} << 20,
+                            (size_t{8} << 20) + 1, (size_t{8} << 20) + 2}) {
+    asked.emplace_back(size, AA_MEMORY_DEVICE);
+    if (c.has(AA_CAP_PINNED_HOST)) asked.emplace_back(size, AA_MEMORY_PINNED);
+    if (c.has(AA_CAP_MANAGED_MEMORY)) asked.emplace_back(size, AA_MEMORY_MANAGED);
+  }
+  for (const auto& [size, kind] : asked) {
+    blocks.push_back(std::make_unique<Memory>(c, size, kind));
     const auto address = reinterpret_cast<uintptr_t>(blocks.back()->data());
-    c.expect(
-        address % static_cast<uintptr_t>(c.props.alignment) == 0,
-        "an allocation of " + std::to_string(size) + " bytes is not aligned to " + std::to_string(c.props.alignment));
+    c.expect(address % static_cast<uintptr_t>(c.props.alignment) == 0,
+             "an allocation of " + std::to_string(size) + " bytes of kind " + std::to_string(kind) +
+                 " is not aligned to " + std::to_string(c.props.alignment));
     for (size_t i = 0; i + 1 < blocks.size(); ++i) {
       const auto other = reinterpret_cast<uintptr_t>(blocks[i]->data());
       c.expect(address + size <= other || other + blocks[i]->size() <= address, "two allocations overlap");
@@ -66,6 +73,10 @@ void too_much_is_resource_exhausted(const Context& c) {
   c.error(c.driver.mem_alloc(c.device, AA_MEMORY_DEVICE, size_t{1} << 52, &pointer), {AA_RESOURCE_EXHAUSTED},
           "mem_alloc of 4 PiB");
   c.expect(pointer == untouched, "mem_alloc failed but wrote a pointer");
+  if (c.promises(AA_CAP_PINNED_HOST)) {
+    c.error(c.driver.mem_alloc(c.device, AA_MEMORY_PINNED, size_t{1} << 52, &pointer), {AA_RESOURCE_EXHAUSTED},
+            "mem_alloc of 4 PiB of pinned memory");
+  }
   // The device must stay usable.
   Memory memory(c, 4096);
   const Bytes data = pattern(4096, 3);
@@ -109,6 +120,15 @@ void query_knows_no_foreign_memory(const Context& c) {
   c.expect(untouched.base == nullptr && untouched.size == 0, "mem_query failed but wrote");
   c.error(c.driver.mem_query(c.instance, nullptr, &untouched), {AA_NOT_FOUND, AA_INVALID_ARGUMENT},
           "mem_query of null");
+  // The byte behind an allocation is another one's or nobody's.
+  aa_memory_info behind{};
+  behind.struct_size = sizeof(behind);
+  if (c.drop(c.driver.mem_query(c.instance, static_cast<unsigned char*>(info.base) + info.size, &behind))) {
+    c.expect(behind.base != info.base, "mem_query counts the byte behind an allocation to it");
+  }
+  unsigned char* const freed = memory.data();
+  memory.free();
+  c.error(c.driver.mem_query(c.instance, freed, &untouched), {AA_NOT_FOUND}, "mem_query of memory that was freed");
 }
 
 // Allocates a kind of memory that the host can use, if the flag promises it; else it must be unimplemented.

@@ -5,6 +5,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <utility>
+
+#include "conformance/op_roles.h"
 
 namespace anyaccel::conformance {
 namespace {
@@ -15,6 +18,38 @@ std::string number_text(double value) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.3g", value);
   return text;
+}
+
+const Layout& layout_in(TensorForm form, const Layout& wanted) {
+  if (&wanted == &of_blocks && form == TensorForm::spread) return padded;
+  if (&wanted != &dense && &wanted != &of_blocks) return wanted;
+  if (form == TensorForm::padded) return padded;
+  if (form == TensorForm::spread) return spread;
+  return dense;
+}
+
+// The bytes from the first to the last element of a tensor.
+struct Extent {
+  unsigned char* first;
+  size_t size;
+};
+Extent extent_of(const aa_tensor& tensor) {
+  int64_t lowest = 0;
+  int64_t highest = 0;
+  for (int32_t d = 0; d < tensor.ndim; ++d) {
+    if (tensor.shape[d] == 0) return {static_cast<unsigned char*>(tensor.data), 0};
+    const int64_t reach = (tensor.shape[d] - 1) * tensor.strides[d];
+    (reach < 0 ? lowest : highest) += reach;
+  }
+  const int64_t item = dtype_size(tensor.dtype);
+  return {static_cast<unsigned char*>(tensor.data) + lowest * item, static_cast<size_t>((highest - lowest + 1) * item)};
+}
+
+bool overlap(const Extent& a, const Extent& b) { return a.first < b.first + b.size && b.first < a.first + a.size; }
+
+bool same_form(const aa_tensor& a, const aa_tensor& b) {
+  return a.dtype == b.dtype && a.ndim == b.ndim && std::ranges::equal(a.shape, b.shape) &&
+         std::ranges::equal(a.strides, b.strides);
 }
 
 bool same(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
@@ -37,8 +72,9 @@ Values numbers(size_t count, unsigned seed, double range) {
   return values;
 }
 
-OpTensor::OpTensor(const Context& c, int32_t dtype, Shape shape, const Values& given, const Layout& layout)
+OpTensor::OpTensor(const Context& c, int32_t dtype, Shape shape, const Values& given, const Layout& wanted)
     : c_(c), shape_(std::move(shape)), item_(static_cast<size_t>(dtype_size(dtype))) {
+  const Layout& layout = layout_in(c.form, wanted);
   view_.dtype = dtype;
   view_.ndim = static_cast<int32_t>(shape_.size());
   int64_t stride = layout.inner;
@@ -130,9 +166,62 @@ OpRun::OpRun(const Context& c, const char* name, const Limit& limit) : c_(c), na
   if (op_ < 0) c.unsupported(std::string("there is no op \"") + name + "\"");
 }
 
+bool OpRun::put_in_place(std::vector<aa_tensor>& tensors, aa_tensor& output, aa_tensor& input) const {
+  const auto roles = roles_of(name_);
+  // dx may be dy only where nothing else is summed from dy.
+  if (name_ == "norm_backward" && (tensors[1].dtype || tensors[2].dtype)) return false;
+  std::vector<std::pair<size_t, size_t>> possible;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    for (size_t j = 0; j < tensors.size(); ++j) {
+      if (!(roles[i].in_place >> j & 1) || !tensors[i].dtype) continue;
+      if (tensors[i].data == tensors[j].data) return false;  // the case does it itself
+      if (same_form(tensors[i], tensors[j])) possible.emplace_back(i, j);
+    }
+  }
+  if (possible.empty()) return false;
+  const auto [i, j] = possible[static_cast<size_t>(ran_) % possible.size()];
+  output = tensors[i];
+  input = tensors[j];
+  tensors[i].data = input.data;
+  return true;
+}
+
+// Enqueues the call and checks that it changes nothing but what it is to write.
+aa_status* OpRun::enqueue(const aa_op_call& call) const {
+  struct Input {
+    const char* name;
+    Extent extent;
+    Bytes before;
+  };
+  if (c_.captures > 0) return c_.ops->enqueue(call);
+  const auto roles = roles_of(name_);
+  std::vector<Extent> written;
+  for (size_t i = 0; i < call.tensor_count; ++i) {
+    if (roles[i].written && call.tensors[i].dtype) written.push_back(extent_of(call.tensors[i]));
+  }
+  std::vector<Input> inputs;
+  for (size_t i = 0; i < call.tensor_count; ++i) {
+    if (roles[i].written || !call.tensors[i].dtype) continue;
+    const Extent extent = extent_of(call.tensors[i]);
+    if (std::ranges::any_of(written, [&](const Extent& other) { return overlap(extent, other); })) continue;
+    inputs.push_back({roles[i].name, extent, c_.download(extent.first, extent.size)});
+  }
+  aa_status* status = c_.ops->enqueue(call);
+  if (status) return status;
+  for (const Input& input : inputs) {
+    c_.expect(c_.download(input.extent.first, input.extent.size) == input.before,
+              "\"" + name_ + "\" changed its input \"" + input.name + "\"");
+  }
+  return nullptr;
+}
+
 bool OpRun::run(const std::vector<aa_tensor>& tensors, const void* params, size_t params_size, const std::string& what,
                 bool must_succeed, aa_status** out_status) {
-  std::vector<aa_tensor> shapes = tensors;
+  std::vector<aa_tensor> used = tensors;
+  aa_tensor output{};
+  aa_tensor input{};
+  if (c_.form == TensorForm::in_place && !put_in_place(used, output, input)) return false;
+  std::vector<aa_tensor> shapes = used;
   for (aa_tensor& tensor : shapes) tensor.data = nullptr;
   aa_op_call call{};
   call.struct_size = sizeof(call);
@@ -144,18 +233,27 @@ bool OpRun::run(const std::vector<aa_tensor>& tensors, const void* params, size_
   // First without data pointers, which must be accepted; a call may be rejected for its data's alignment only if it has
   // data.
   const bool shapes_supported = c_.ops->supports(call);
-  call.tensors = tensors.data();
+  call.tensors = used.data();
   if (!shapes_supported || !c_.ops->supports(call)) {
     ++refused_;
     return false;
   }
   ++who_[c_.ops->source(call)];
-  aa_status* status = c_.ops->enqueue(call);
+  Bytes given;
+  const Extent place = extent_of(input);
+  if (output.dtype) given = c_.download(place.first, place.size);
+  aa_status* status = enqueue(call);
   ++ran_;
   if (must_succeed) {
     c_.ok(status, "\"" + name_ + "\" " + what);
   } else {
     *out_status = status;
+  }
+  if (output.dtype) {
+    // The case looks for the result in the output and for the input where it put it.
+    const Bytes result = c_.download(place.first, place.size);
+    c_.upload(extent_of(output).first, result.data(), result.size());
+    c_.upload(place.first, given.data(), given.size());
   }
   return true;
 }
@@ -199,6 +297,9 @@ void OpRun::unchanged(const OpTensor& input, const std::string& what) const {
 }
 
 void OpRun::finish() {
+  if (ran_ == 0 && refused_ == 0 && c_.form == TensorForm::in_place) {
+    c_.unsupported("no call of \"" + name_ + "\" in this case can have an output that is an input");
+  }
   if (ran_ == 0) c_.unsupported("every call of \"" + name_ + "\" is refused");
   std::string note = limit_.text();
   for (const auto& [dtype, worst] : worst_) {

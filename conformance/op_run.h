@@ -27,9 +27,13 @@ struct Layout {
   int64_t offset = 0;  // elements before the first; odd ones break alignments
   const char* name = "dense";
 };
-inline constexpr Layout dense{};
+inline constexpr Layout dense{};  // or, by Context::form, one of the next two
 inline constexpr Layout padded{1, 5, 3, "padded"};
 inline constexpr Layout spread{3, 2, 1, "spread"};
+// For tensors of which a case makes other views.
+inline constexpr Layout always_dense{1, 0, 0, "always dense"};
+// Dense, or padded by Context::form: for rows of blocks, whose bytes are adjacent.
+inline constexpr Layout of_blocks{1, 0, 0, "dense"};
 
 // A tensor in memory of the device. All bits around its elements are set to one, a NaN in every float dtype, so that
 // stray reads show in the result and stray writes show when the values are read back.
@@ -120,6 +124,11 @@ class OpRun {
     double share = 0;  // of the limit
     int64_t count = 0;
   };
+
+  // Makes an output of the call one of the inputs that it may be, where the case has made both alike. Returns false if
+  // there is none.
+  bool put_in_place(std::vector<aa_tensor>& tensors, aa_tensor& output, aa_tensor& input) const;
+  aa_status* enqueue(const aa_op_call& call) const;
 
   const Context& c_;
   std::string name_;

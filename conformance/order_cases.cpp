@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <memory>
 
 #include "anyaccel/abi/ops.h"
@@ -342,6 +343,75 @@ void synchronizing_waits(const Context& c) {
   }
 }
 
+// Streams of every priority, and all of them where one has failed is a case of "fault".
+void synchronizing_the_device_waits_for_every_stream(const Context& c) {
+  needs_gates(c);
+  Memory memory(c, size);
+  for (const int32_t priority : {0, -1, 1, -1000, 1000}) {
+    Stream stream(c, priority);
+    Stream last(c);
+    fill(c, last, memory.data(), 1);
+    Gate gate(c, stream);
+    const LaterOpened later(gate);
+    c.ok(c.driver.device_synchronize(c.device), "device_synchronize");
+    c.expect(gate.is_open(), "device_synchronize returned though a host call still held a stream of priority " +
+                                 std::to_string(priority));
+  }
+}
+
+// A call that waits on another thread, and what it must not wait for: work that was enqueued after it began. Nobody sees
+// when it has begun, so it is given more time in each attempt, and has to return in one of them.
+void waits_for_no_later_work(const Context& c, const char* function,
+                             const std::function<void(aa_stream* stream, aa_event* event)>& call) {
+  needs_gates(c);
+  for (const int milliseconds : {10, 50, 250, 1000}) {
+    Stream stream(c);
+    Event event(c);
+    std::atomic<bool> returned{false};
+    bool in_time = false;
+    Gate first(c, stream);
+    record(c, event, stream);
+    {
+      std::string error;
+      std::thread thread([&] {
+        try {
+          call(stream, event);
+        } catch (const Failed& failed) {
+          error = failed.message;
+        } catch (const Unavailable& unavailable) {
+          error = unavailable.message;
+        }
+        returned = true;
+      });
+      std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
+      aa_status* status = nullptr;
+      {
+        Gate second(c, stream);
+        status = c.driver.event_record(event, stream);
+        first.open();
+        for (int i = 0; i < 100 && !returned; ++i)
+          std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds / 10));
+        in_time = returned;
+      }
+      thread.join();
+      c.ok(status, "event_record");
+      c.expect(error.empty(), error);
+    }
+    if (in_time) return;
+  }
+  c.expect(false, std::string(function) + " waits for work that was enqueued after it had begun");
+}
+
+void synchronizing_a_stream_waits_for_no_later_work(const Context& c) {
+  waits_for_no_later_work(c, "stream_synchronize", [&](aa_stream* stream, aa_event*) { synchronize(c, stream); });
+}
+
+void synchronizing_an_event_waits_for_no_later_record(const Context& c) {
+  waits_for_no_later_work(c, "event_synchronize", [&](aa_stream*, aa_event* event) {
+    c.ok(c.driver.event_synchronize(event), "event_synchronize");
+  });
+}
+
 void destroying_a_stream_waits(const Context& c) {
   needs_gates(c);
   Memory memory(c, size);
@@ -484,26 +554,36 @@ void elapsed_time_is_the_hosts(const Context& c) {
 void host_memory_changes_in_order(const Context& c) {
   needs_gates_and_free_streams(c);
   if (!c.has(AA_CAP_PINNED_HOST)) c.unsupported("AA_CAP_PINNED_HOST is clear");
-  Memory device(c, size);
-  Memory to(c, size, AA_MEMORY_PINNED);
-  Memory from(c, size, AA_MEMORY_PINNED);
-  const Bytes data = pattern(size, 1);
-  const Bytes old = pattern(size, 2);
-  c.upload(device.data(), data.data(), size);
-  std::memcpy(to.data(), old.data(), size);
-  std::memcpy(from.data(), old.data(), size);
-  Stream held(c);
-  Stream free(c);
-  Gate gate(c, held);
-  c.ok(c.driver.copy_async(held, to.data(), device.data(), size, AA_COPY_DEVICE_TO_HOST), "copy_async");
-  c.ok(c.driver.copy_async(held, device.data(), from.data(), size, AA_COPY_HOST_TO_DEVICE), "copy_async");
-  synchronize(c, free);
-  const Bytes seen(to.data(), to.data() + size);
-  gate.open();
-  synchronize(c, held);
-  expect_equal(seen, old, "host memory that is to be written behind a host call, before that returned");
-  expect_equal({to.data(), size}, data, "host memory that was written behind a host call");
-  expect_equal(c.download(device.data(), size), old, "a copy from host memory behind a host call");
+  // A driver may take another way for a few bytes.
+  for (const size_t bytes : {size_t{1}, size_t{8}, size_t{64}, size_t{1000}, size}) {
+    const std::string text = std::to_string(bytes) + " bytes of ";
+    Memory device(c, bytes);
+    Memory written(c, bytes);
+    Memory looked_at(c, bytes);
+    Memory to(c, bytes, AA_MEMORY_PINNED);
+    Memory from(c, bytes, AA_MEMORY_PINNED);
+    const Bytes data = pattern(bytes, 1);
+    const Bytes old = pattern(bytes, 2);
+    c.upload(device.data(), data.data(), bytes);
+    c.upload(written.data(), data.data(), bytes);
+    std::memcpy(to.data(), old.data(), bytes);
+    std::memcpy(from.data(), old.data(), bytes);
+    Stream held(c);
+    Stream free(c);
+    Gate gate(c, held);
+    c.ok(c.driver.copy_async(held, to.data(), device.data(), bytes, AA_COPY_DEVICE_TO_HOST), "copy_async");
+    c.ok(c.driver.copy_async(held, written.data(), from.data(), bytes, AA_COPY_HOST_TO_DEVICE), "copy_async");
+    copy(c, free, looked_at.data(), written.data(), bytes);
+    synchronize(c, free);
+    const Bytes seen(to.data(), to.data() + bytes);
+    gate.open();
+    synchronize(c, held);
+    expect_equal(seen, old, text + "host memory that are to be written behind a host call, before that returned");
+    expect_equal(c.download(looked_at.data(), bytes), data,
+                 text + "device memory that are to be written behind a host call, before that returned");
+    expect_equal({to.data(), bytes}, data, text + "host memory that were written behind a host call");
+    expect_equal(c.download(written.data(), bytes), old, text + "a copy from host memory behind a host call");
+  }
 }
 
 // ---- errors of enqueuing calls ----
@@ -559,6 +639,97 @@ void graphs_run_in_order(const Context& c) {
   c.expect(!early, "a stream is done though a host call holds it before a graph");
   expect_all(c, seen.data(), 2, "memory that a graph behind a host call is to write, before that returned");
   expect_all(c, second.data(), 3, "memory that a graph wrote between two fills");
+}
+
+// Host calls are recorded as other work is: they run at each launch, in their place.
+void graphs_run_host_calls(const Context& c) {
+  needs_gates(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
+  struct Log {
+    unsigned char* memory;
+    size_t calls = 0;
+    unsigned char found = 0;
+  };
+  Memory pinned(c, size, c.has(AA_CAP_PINNED_HOST) ? AA_MEMORY_PINNED : AA_MEMORY_DEVICE);
+  Bytes own(size);
+  Log log{c.has(AA_CAP_PINNED_HOST) ? pinned.data() : own.data()};
+  Memory memory(c, size);
+  Stream stream(c);
+  Capture capture(c, table, stream);
+  c.ok(c.driver.copy_async(stream, log.memory, memory.data(), size, AA_COPY_DEVICE_TO_HOST), "copy_async");
+  c.ok(c.driver.stream_host_call(
+           stream,
+           [](void* user) {
+             auto* const written = static_cast<Log*>(user);
+             ++written->calls;
+             written->found = written->memory[size - 1];
+           },
+           &log),
+       "stream_host_call on a stream that captures");
+  const Graph graph(c, table, capture.end());
+  c.synchronize();
+  c.expect(log.calls == 0, "a host call ran while it was recorded");
+  for (unsigned char round = 1; round <= 3; ++round) {
+    fill(c, stream, memory.data(), round);
+    graph.launch(stream);
+    synchronize(c, stream);
+    c.expect(log.calls == round, "a recorded host call ran " + std::to_string(log.calls) + " times in " +
+                                     std::to_string(round) + " launches");
+    c.expect(log.found == round, "a recorded host call ran before the copy that was recorded before it");
+  }
+}
+
+// "If an earlier launch has not completed, the two run one after another", whatever their streams.
+void launches_do_not_overlap(const Context& c) {
+  needs_gates_and_free_streams(c);
+  const abi::Calls<aa_graph_table> table = graphs(c);
+  Stream first(c);
+  Stream second(c);
+  Memory counter(c, size);
+  Memory seen(c, size);
+  struct State {
+    std::mutex mutex;
+    std::condition_variable changed;
+    int entered = 0;
+    bool open = false;
+  };
+  static State& state = *new State;  // a broken driver may call the function at any later time
+  Capture capture(c, table, first);
+  c.ok(c.driver.stream_host_call(
+           first,
+           [](void* user) {
+             auto* const all = static_cast<State*>(user);
+             std::unique_lock lock(all->mutex);
+             ++all->entered;
+             all->changed.wait(lock, [&] { return all->open; });
+           },
+           &state),
+       "stream_host_call on a stream that captures");
+  copy(c, first, seen.data(), counter.data());
+  const Graph graph(c, table, capture.end());
+  Watch watch(c);
+  struct Opens {
+    ~Opens() { open(); }
+    void open() {
+      const std::lock_guard lock(state.mutex);
+      state.open = true;
+      state.changed.notify_all();
+    }
+  } gate;
+  graph.launch(first);
+  graph.launch(second);
+  const bool early = watch.gets_done(second);
+  int entered = 0;
+  {
+    const std::lock_guard lock(state.mutex);
+    entered = state.entered;
+  }
+  gate.open();
+  synchronize(c, first);
+  synchronize(c, second);
+  c.expect(!early, "the second launch of a graph is done while the first is held");
+  c.expect(entered <= 1, "the second launch of a graph, on another stream, began while the first was held");
+  c.expect(state.entered == 2, "two launches ran a recorded host call " + std::to_string(state.entered) + " times");
 }
 
 // Calls behind a gate run later, and must use the arguments that were passed, not what their memory holds by then.
@@ -695,6 +866,8 @@ void long_work_holds_its_stream(const Context& c) {
 constexpr Case cases[] = {
     {"order", "long_work_holds_its_stream", long_work_holds_its_stream},
     {"order", "graphs_run_in_order", graphs_run_in_order},
+    {"order", "graphs_run_host_calls", graphs_run_host_calls},
+    {"order", "launches_do_not_overlap", launches_do_not_overlap},
     {"order", "ops_run_in_order", ops_run_in_order},
     {"order", "dependencies_are_seen", dependencies_are_seen},
     {"order", "work_waits_for_what_is_before_it", work_waits_for_what_is_before_it},
@@ -709,6 +882,9 @@ constexpr Case cases[] = {
     {"order", "a_chain_of_streams_ends", a_chain_of_streams_ends},
     {"order", "enqueueing_does_not_wait", enqueueing_does_not_wait},
     {"order", "synchronizing_waits", synchronizing_waits},
+    {"order", "synchronizing_the_device_waits_for_every_stream", synchronizing_the_device_waits_for_every_stream},
+    {"order", "synchronizing_a_stream_waits_for_no_later_work", synchronizing_a_stream_waits_for_no_later_work},
+    {"order", "synchronizing_an_event_waits_for_no_later_record", synchronizing_an_event_waits_for_no_later_record},
     {"order", "destroying_a_stream_waits", destroying_a_stream_waits},
     {"order", "events_may_go_first", events_may_go_first},
     {"order", "host_calls_run_once_and_in_order", host_calls_run_once_and_in_order},

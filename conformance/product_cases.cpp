@@ -58,6 +58,10 @@ void linear(const Context& c) {
           op.compare(biased, sum.value, text(s, x_dtype, w_dtype) + ", bias", sum.magnitude);
         }
         add_to(sum, residual.given());
+        OpTensor apart(c, out_dtype, {s.m, s.n}, {}, x_layout);
+        if (op.run({apart.view(), x.view(), w.view(), bias.view(), residual.view()})) {
+          op.compare(apart, sum.value, text(s, x_dtype, w_dtype) + ", bias, residual", sum.magnitude);
+        }
         if (op.run({residual.view(), x.view(), w.view(), bias.view(), residual.view()})) {  // residual is the output
           op.compare(residual, sum.value, text(s, x_dtype, w_dtype) + ", bias, residual in place", sum.magnitude);
         }
@@ -93,23 +97,25 @@ void linear_multi(const Context& c) {
       for (size_t count = 1; count <= 4; ++count) {
         constexpr int64_t k = 96;
         constexpr int64_t widths[] = {64, 16, 17, 1};
-        OpTensor x(c, AA_DTYPE_F32, {m, k}, small(static_cast<size_t>(m * k), 7), padded);
+        const auto biased = [&](size_t i) { return (i % 2 == 0) == (m == 1); };
+        const int32_t x_dtype = m == 1 ? AA_DTYPE_F32 : dtype;
+        OpTensor x(c, x_dtype, {m, k}, small(static_cast<size_t>(m * k), 7), padded);
         std::vector<std::unique_ptr<OpTensor>> out, w, bias;
         std::vector<aa_tensor> tensors{x.view()};
         for (size_t i = 0; i < count; ++i) {
           const int64_t n = widths[i];
           const auto seed = static_cast<unsigned>(10 + i);
-          out.push_back(std::make_unique<OpTensor>(c, AA_DTYPE_F32, Shape{m, n}));
+          out.push_back(std::make_unique<OpTensor>(c, x_dtype, Shape{m, n}));
           w.push_back(std::make_unique<OpTensor>(c, dtype, Shape{n, k}, small(static_cast<size_t>(n * k), seed)));
           bias.push_back(std::make_unique<OpTensor>(c, dtype, Shape{n}, small(static_cast<size_t>(n), seed + 10)));
           tensors.push_back(out[i]->view());
           tensors.push_back(w[i]->view());
-          tensors.push_back(i % 2 == 0 ? bias[i]->view() : absent);
+          tensors.push_back(biased(i) ? bias[i]->view() : absent);
         }
         if (!op.run(tensors, nullptr, 0, "", true)) continue;
         for (size_t i = 0; i < count; ++i) {
           Sum sum = product(x, *w[i]);
-          if (i % 2 == 0) add_to(sum, bias[i]->given());
+          if (biased(i)) add_to(sum, bias[i]->given());
           op.compare(*out[i], sum.value, "weight " + std::to_string(i + 1) + " of " + std::to_string(count),
                      sum.magnitude);
         }
@@ -119,18 +125,26 @@ void linear_multi(const Context& c) {
   op.finish();
 }
 
-void gated_linear(const Context& c) {
+// Of tensors that are BF16 all, with products that may be rounded to it; else of all others.
+void check_gated_linear(const Context& c, bool bf16) {
   OpRun op(c, "gated_linear",
-           {.relative = 1e-5, .factor = 270 * 0x1p-24, .scale_text = "2.2 (sum of |x w_gate|) (sum of |x w_up|)"});
-  for (const int32_t dtype : float_dtypes) {
+           {.relative = 1e-5,
+            .factor = bf16 ? 0x1p-9 : 270 * 0x1p-24,
+            .scale_text = "2.2 (sum of |x w_gate|) (sum of |x w_up|)"});
+  for (const auto& [dtype, x_dtype] : {std::pair{AA_DTYPE_F32, AA_DTYPE_F32},
+                                       {AA_DTYPE_BF16, AA_DTYPE_F32},
+                                       {AA_DTYPE_F16, AA_DTYPE_F32},
+                                       {AA_DTYPE_F16, AA_DTYPE_F16},
+                                       {AA_DTYPE_BF16, AA_DTYPE_BF16}}) {
+    if (bf16 != (x_dtype == AA_DTYPE_BF16)) continue;
     for (const Sizes& s : sizes) {
       for (const bool biased : {false, true}) {
-        OpTensor x(c, AA_DTYPE_F32, {s.m, s.k}, small(static_cast<size_t>(s.m * s.k), 8));
+        OpTensor x(c, x_dtype, {s.m, s.k}, small(static_cast<size_t>(s.m * s.k), 8));
         OpTensor gate(c, dtype, {s.n, s.k}, small(static_cast<size_t>(s.n * s.k), 9));
         OpTensor up(c, dtype, {s.n, s.k}, small(static_cast<size_t>(s.n * s.k), 10), padded);
         OpTensor gate_bias(c, dtype, {s.n}, small(static_cast<size_t>(s.n), 11));
         OpTensor up_bias(c, dtype, {s.n}, small(static_cast<size_t>(s.n), 12));
-        OpTensor out(c, AA_DTYPE_F32, {s.m, s.n}, {}, padded);
+        OpTensor out(c, x_dtype, {s.m, s.n}, {}, padded);
         aa_activation_params params{};
         params.kind = AA_ACTIVATION_SILU;
         if (!op.run({out.view(), x.view(), gate.view(), up.view(), biased ? gate_bias.view() : absent,
@@ -151,12 +165,15 @@ void gated_linear(const Context& c) {
           expected.push_back(g / (1 + std::exp(-g)) * right.value[i]);
           scale.push_back(2.2 * left.magnitude[i] * right.magnitude[i]);
         }
-        op.compare(out, expected, text(s, AA_DTYPE_F32, dtype) + (biased ? ", biases" : ""), scale);
+        op.compare(out, expected, text(s, x_dtype, dtype) + (biased ? ", biases" : ""), scale);
       }
     }
   }
   op.finish();
 }
+
+void gated_linear(const Context& c) { check_gated_linear(c, false); }
+void gated_linear_of_bf16(const Context& c) { check_gated_linear(c, true); }
 
 // Rows of blocks of random bytes whose values are finite and below 64.
 struct Blocks {
@@ -190,18 +207,30 @@ void quantized_linear(const Context& c) {
     for (const int64_t m : {1, 3, 17}) {
       constexpr int64_t n = 19;
       const Blocks blocks = random_blocks(format, static_cast<size_t>(2 * n), static_cast<unsigned>(format.number));
-      OpTensor x(c, AA_DTYPE_F32, {m, k}, small(static_cast<size_t>(m * k), 1), padded);
-      OpTensor w(c, AA_DTYPE_U8, {n, 2 * static_cast<int64_t>(format.bytes)}, blocks.bytes, m == 3 ? padded : dense);
+      const int32_t dtype = m == 3 ? AA_DTYPE_BF16 : AA_DTYPE_F32;
+      OpTensor x(c, dtype, {m, k}, small(static_cast<size_t>(m * k), 1), padded);
+      OpTensor w(c, AA_DTYPE_U8, {n, 2 * static_cast<int64_t>(format.bytes)}, blocks.bytes,
+                 m == 3 ? padded : of_blocks);
       OpTensor bias(c, AA_DTYPE_F32, {n}, small(static_cast<size_t>(n), 3));
-      OpTensor residual(c, AA_DTYPE_F32, {m, n}, small(static_cast<size_t>(m * n), 4));
+      OpTensor residual(c, dtype, {m, n}, small(static_cast<size_t>(m * n), 4));
+      OpTensor plain(c, dtype, {m, n});
+      OpTensor apart(c, dtype, {m, n});
       Sum sum = conformance::product(x.given(), blocks.values, static_cast<size_t>(k));
-      add_to(sum, bias.given());
-      add_to(sum, residual.given());
       aa_quantized_params params{};
       params.format = static_cast<int32_t>(format.number);
       params.rounding = AA_QUANTIZED_EXACT;
-      if (!op.run({residual.view(), x.view(), w.view(), bias.view(), residual.view()}, params)) continue;
-      op.compare(residual, sum.value, std::string(format.name) + ", M " + std::to_string(m), sum.magnitude);
+      const std::string what = std::string(format.name) + ", M " + std::to_string(m);
+      if (op.run({plain.view(), x.view(), w.view(), absent, absent}, params)) {
+        op.compare(plain, sum.value, what, sum.magnitude);
+      }
+      add_to(sum, bias.given());
+      add_to(sum, residual.given());
+      if (op.run({apart.view(), x.view(), w.view(), bias.view(), residual.view()}, params)) {
+        op.compare(apart, sum.value, what + ", bias, residual", sum.magnitude);
+      }
+      if (op.run({residual.view(), x.view(), w.view(), bias.view(), residual.view()}, params)) {
+        op.compare(residual, sum.value, what + ", bias, residual in place", sum.magnitude);
+      }
       op.unchanged(x, "x");
       op.unchanged(w, "w");
     }
@@ -264,6 +293,7 @@ constexpr Case cases[] = {
     {"op.linear", "products", linear},
     {"op.linear_multi", "one_to_four_weights", linear_multi},
     {"op.gated_linear", "products", gated_linear},
+    {"op.gated_linear", "products_of_bf16", gated_linear_of_bf16},
 };
 
 }  // namespace

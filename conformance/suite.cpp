@@ -6,6 +6,7 @@
 
 #include "conformance/case_run.h"
 #include "conformance/isolation.h"
+#include "conformance/op_roles.h"
 #include "runtime/ops/op_list.h"
 
 namespace anyaccel::conformance {
@@ -28,30 +29,62 @@ bool matches(std::string_view filter, const std::string& name) {
   return wanted || only_exclusions;
 }
 
-std::string full_name(const Case& item) { return std::string(item.group) + "." + item.name; }
+std::string name_in_group(const Case& item) {
+  switch (item.form) {
+    case TensorForm::as_given: break;
+    case TensorForm::padded: return std::string(item.name) + ".padded";
+    case TensorForm::spread: return std::string(item.name) + ".spread";
+    case TensorForm::in_place: return std::string(item.name) + ".in_place";
+  }
+  return item.name;
+}
+
+std::string full_name(const Case& item) { return std::string(item.group) + "." + name_in_group(item); }
 
 using Lists = std::vector<std::span<const Case>>;
 
 // Checks of the table alone, after probing.
 Lists device_lists() {
-  return {device_cases(),      memory_cases(),    exhaustion_cases(), copy_cases(),        stream_cases(),
-          event_cases(),       order_cases(),     lazy_cases(),       fault_cases(),       many_device_cases(),
-          growth_cases(),      thread_cases(),    kernel_cases(),     graph_cases(),       host_memory_cases(),
-          memory_kind_cases(), host_code_cases(), profiler_cases(),   collectives_cases(), op_table_cases(),
-          pack_cases(),        file_cases(),      fork_cases()};
+  return {device_cases(),      struct_cases(),      memory_cases(),    exhaustion_cases(), copy_cases(),
+          stream_cases(),      event_cases(),       order_cases(),     lazy_cases(),       fault_cases(),
+          many_device_cases(), growth_cases(),      thread_cases(),    kernel_cases(),     graph_cases(),
+          host_memory_cases(), memory_kind_cases(), host_code_cases(), profiler_cases(),   collectives_cases(),
+          op_table_cases(),    pack_cases(),        file_cases(),      fork_cases()};
 }
 
-Lists op_lists() {
-  return {random_cases(),    elementwise_cases(), row_cases(),      product_cases(),  fused_cases(),
-          attention_cases(), sampling_cases(),    training_cases(), op_graph_cases(), op_size_cases()};
+// Cases of values, each followed by its forms: the same calls on tensors of other layouts.
+std::span<const Case> op_value_cases() {
+  static const std::vector<Case> cases = [] {
+    std::vector<Case> all;
+    for (const auto& list : Lists{random_cases(), elementwise_cases(), row_cases(), product_cases(), fused_cases(),
+                                  attention_cases(), sampling_cases(), training_cases(), special_value_cases()}) {
+      for (const Case& item : list) {
+        all.push_back(item);
+        const auto add = [&](TensorForm form) {
+          all.push_back(item);
+          all.back().form = form;
+        };
+        add(TensorForm::padded);
+        add(TensorForm::spread);
+        const auto roles = roles_of(std::string_view(item.group).substr(3));
+        if (std::ranges::any_of(roles, [](const TensorRole& role) { return role.in_place != 0; })) {
+          add(TensorForm::in_place);
+        }
+      }
+    }
+    return all;
+  }();
+  return cases;
 }
+
+Lists op_lists() { return {op_value_cases(), op_graph_cases(), op_size_cases()}; }
 
 // Records that none of the cases could run.
 void give_up(const Lists& lists, Outcome outcome, const std::string& why, std::string_view filter,
              std::vector<CaseResult>& results) {
   for (const auto& list : lists) {
     for (const Case& item : list) {
-      if (matches(filter, full_name(item))) results.push_back({item.group, item.name, outcome, why, 0});
+      if (matches(filter, full_name(item))) results.push_back({item.group, name_in_group(item), outcome, why, 0});
     }
   }
 }
@@ -82,8 +115,8 @@ class Runner {
   void run_list(std::span<const Case> list, Setting setting) {
     for (const Case& item : list) {
       if (!matches(filter_, full_name(item))) continue;
-      results_.push_back(
-          run(item.group, item.name, [&](Slot& slot) { run_case(driver_, item, setting, probe_, closes_, slot); }));
+      results_.push_back(run(item.group, name_in_group(item),
+                             [&](Slot& slot) { run_case(driver_, item, setting, probe_, closes_, slot); }));
     }
   }
 
@@ -170,7 +203,7 @@ class Runner {
 
  private:
   template <class Body>
-  CaseResult run(const char* group, const char* name, const Body& body) {
+  CaseResult run(const std::string& group, const std::string& name, const Body& body) {
     slot_.reset();
     Slot& slot = slot_.get();
     std::string end;
@@ -193,7 +226,7 @@ class Runner {
       if (result.outcome == Outcome::pass || result.outcome == Outcome::fail) tested_ |= slot.asked;
       ops_found_ |= slot.ops_found;
       ops_run_ |= slot.ops_run;
-      note_closing(std::string(group) + "." + name, end.empty() ? slot.closing_error.data() : end);
+      note_closing(group + "." + name, end.empty() ? slot.closing_error.data() : end);
     }
     for (size_t i = 0; i < std::min(coverage_.size(), Slot::most_functions); ++i) {
       coverage_[i].calls += slot.calls[i];
@@ -243,6 +276,7 @@ Report run_conformance(const aa_driver* driver, const aa_host* host, std::string
   Runner runner({driver, host, &make_ops, {&options, library_path}}, filter, isolation, report.cases);
   runner.run_list(probe_cases(), Setting::table);
   runner.run_list(unopened_device_cases(), Setting::table);
+  runner.run_list(unopened_struct_cases(), Setting::table);
   std::string why;
   Outcome otherwise = Outcome::unavailable;
   const bool opened = runner.opens(why, otherwise);
@@ -262,7 +296,8 @@ Report run_conformance(const aa_driver* driver, const aa_host* host, std::string
 
 std::vector<std::string> conformance_cases() {
   std::vector<std::string> names;
-  for (const auto& lists : {Lists{probe_cases(), unopened_device_cases()}, device_lists(), op_lists()}) {
+  for (const auto& lists :
+       {Lists{probe_cases(), unopened_device_cases(), unopened_struct_cases()}, device_lists(), op_lists()}) {
     for (const auto& list : lists) {
       for (const Case& item : list) names.push_back(full_name(item));
     }

@@ -12,6 +12,7 @@
 #include "accelerators/cpu/cpu_driver.h"
 #include "anyaccel/abi/collectives.h"
 #include "anyaccel/abi/graph.h"
+#include "anyaccel/abi/host_memory.h"
 #include "anyaccel/abi/ops.h"
 #include "conformance/suite.h"
 #include "runtime/driver/driver_table.h"
@@ -24,6 +25,8 @@ namespace {
 const abi::DriverCalls* good = nullptr;
 abi::Calls<aa_ops_table> good_ops;
 abi::Calls<aa_graph_table> good_graph;
+abi::Calls<aa_host_memory_table> good_host_memory;
+aa_host_memory_table bad_host_memory;
 aa_ops_table bad_ops;
 aa_graph_table bad_graph;
 aa_instance* the_instance = nullptr;
@@ -51,6 +54,13 @@ aa_status* query_extension(void*, aa_instance* instance, const char* name, uint3
     if (wrong.launch) bad_graph.launch = wrong.launch;
     if (wrong.capture_end) bad_graph.capture_end = wrong.capture_end;
     *table = &bad_graph;
+  } else if (std::strcmp(name, AA_HOST_MEMORY_EXTENSION) == 0) {
+    good_host_memory = abi::calls(*static_cast<const aa_host_memory_table*>(*table));
+    const aa_host_memory_table wrong = bad_host_memory;
+    bad_host_memory = good_host_memory;
+    if (wrong.register_range) bad_host_memory.register_range = wrong.register_range;
+    if (wrong.unregister_range) bad_host_memory.unregister_range = wrong.unregister_range;
+    *table = &bad_host_memory;
   }
   return nullptr;
 }
@@ -86,7 +96,120 @@ struct Mutation {
   void (*apply)(aa_driver& driver);
 };
 
+// Forwards a call without the flags of its struct, as a driver does that never looks at them.
+template <class Struct>
+Struct without_flags(const Struct* what) {
+  Struct known = *what;
+  known.flags = 0;
+  return known;
+}
+
 constexpr Mutation mutations[] = {
+    {"CopyLooksAtNoFlags", "structs.unknown_flags_are_refused",
+     [](aa_driver& d) {
+       d.copy_async = [](void*, aa_stream* s, const aa_copy* what) {
+         const aa_copy known = without_flags(what);
+         return good->copy_async(s, &known);
+       };
+     }},
+    {"FillLooksAtNoFlags", "structs.unknown_flags_are_refused",
+     [](aa_driver& d) {
+       d.fill_async = [](void*, aa_stream* s, const aa_fill* what) {
+         const aa_fill known = without_flags(what);
+         return good->fill_async(s, &known);
+       };
+     }},
+    {"AllocLooksAtNoFlags", "structs.unknown_flags_are_refused",
+     [](aa_driver& d) {
+       d.mem_alloc = [](void*, aa_device* device, const aa_alloc* what, aa_allocation* out) {
+         const aa_alloc known = without_flags(what);
+         return good->mem_alloc(device, &known, out);
+       };
+     }},
+    {"StreamsLookAtNoFlags", "structs.unknown_flags_are_refused",
+     [](aa_driver& d) {
+       d.stream_create = [](void*, aa_device* device, const aa_stream_params* params, aa_stream** out) {
+         const aa_stream_params known = without_flags(params);
+         return good->stream_create(device, &known, out);
+       };
+     }},
+    {"EventsLookAtNoFlags", "structs.unknown_flags_are_refused",
+     [](aa_driver& d) {
+       d.event_create = [](void*, aa_device* device, const aa_event_params* params, aa_event** out) {
+         const aa_event_params known = without_flags(params);
+         return good->event_create(device, &known, out);
+       };
+     }},
+    {"OpeningLooksAtNoFlags", "structs.opening_follows_the_same_rules",
+     [](aa_driver& d) {
+       d.device_open = [](void*, aa_instance* instance, const aa_device_open_params* params, aa_device** out) {
+         const aa_device_open_params known = without_flags(params);
+         return good->device_open(instance, &known, out);
+       };
+     }},
+    {"RefusedCopiesWrite", "structs.unknown_flags_are_refused",
+     [](aa_driver& d) {
+       d.copy_async = [](void*, aa_stream* s, const aa_copy* what) {
+         const aa_copy known = without_flags(what);
+         aa_status* const copied = good->copy_async(s, &known);
+         return copied || !what->flags ? copied : status_of(AA_UNIMPLEMENTED);
+       };
+     }},
+    {"RangesAreRegisteredWithAnyFlags", "structs.unknown_flags_of_ranges_are_refused",
+     [](aa_driver&) {
+       bad_host_memory.register_range = [](void*, aa_device* device, const aa_register* what, aa_registration* out) {
+         const aa_register known = without_flags(what);
+         return good_host_memory.register_range(device, &known, out);
+       };
+     }},
+    {"HintsAreRefused", "structs.unknown_hints_are_ignored",
+     [](aa_driver& d) {
+       d.fill_async = [](void*, aa_stream* s, const aa_fill* what) {
+         return what->hints ? status_of(AA_UNIMPLEMENTED) : good->fill_async(s, what);
+       };
+     }},
+    {"StructsHaveOneSize", "structs.longer_ones_are_accepted",
+     [](aa_driver& d) {
+       d.copy_async = [](void*, aa_stream* s, const aa_copy* what) {
+         return what->struct_size != sizeof(*what) ? status_of(AA_INVALID_ARGUMENT) : good->copy_async(s, what);
+       };
+     }},
+    {"AllocWritesTheWholeStruct", "structs.shorter_answers_fit",
+     [](aa_driver& d) {
+       d.mem_alloc = [](void*, aa_device* device, const aa_alloc* what, aa_allocation* out) {
+         aa_status* const status = good->mem_alloc(device, what, out);
+         if (!status) out->memory = nullptr;
+         return status;
+       };
+     }},
+    {"QueryWritesTheWholeStruct", "structs.shorter_answers_fit",
+     [](aa_driver& d) {
+       d.mem_query = [](void*, aa_instance* instance, const void* pointer, aa_memory_info* out) {
+         aa_memory_info whole{};
+         whole.struct_size = sizeof(whole);
+         aa_status* const status = good->mem_query(instance, pointer, &whole);
+         whole.struct_size = out->struct_size;
+         if (!status) *out = whole;
+         return status;
+       };
+     }},
+    {"NothingCannotBeCopiedFromNull", "copies.nothing_to_copy_is_fine",
+     [](aa_driver& d) {
+       d.copy_async = [](void*, aa_stream* s, const aa_copy* what) {
+         return what->source ? good->copy_async(s, what) : status_of(AA_INVALID_ARGUMENT);
+       };
+     }},
+    {"PartsOfARangeAreRegistered", "host_memory.registering_twice_is_refused",
+     [](aa_driver&) {
+       bad_host_memory.register_range = [](void*, aa_device* device, const aa_register* what, aa_registration* out) {
+         return what->size == 4096 ? static_cast<aa_status*>(nullptr)
+                                   : good_host_memory.register_range(device, what, out);
+       };
+     }},
+    {"UnregisteringForgetsNothing", "host_memory.registering_again_after_unregistering",
+     [](aa_driver&) {
+       bad_host_memory.unregister_range = [](void*, aa_device*, void*) { return static_cast<aa_status*>(nullptr); };
+     }},
     {"SettingsHaveNoHelp", "settings.are_described",
      [](aa_driver& d) {
        static constexpr aa_option_info options[] = {{"depth", "", "3"}};
@@ -303,6 +426,52 @@ constexpr Mutation mutations[] = {
          return with_params<aa_softmax_params>(stream, call, taken, [](aa_softmax_params& p) { p.scale = 1; });
        };
      }},
+    {"LinearMultiForgetsItsSecondBias", "op.linear_multi.one_to_four_weights",
+     [](aa_driver&) {
+       bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {
+         if (call->tensor_count < 7) return good_ops.enqueue(stream, call, taken);
+         return without_tensor(stream, call, taken, 6);
+       };
+     }},
+    {"AttentionSeesNoSlotFrom65536", "op.attention.of_many_slots_and_tokens",
+     [](aa_driver&) {
+       bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {
+         std::vector<aa_tensor> tensors(call->tensors, call->tensors + call->tensor_count);
+         std::vector<int32_t> positions;
+         for (int64_t t = 0; t < tensors[5].shape[0]; ++t) {
+           positions.push_back(static_cast<int32_t*>(tensors[5].data)[t * tensors[5].strides[0]] & 0xffff);
+         }
+         tensors[5].data = positions.data();
+         tensors[5].strides[0] = 1;
+         aa_op_call other = *call;
+         other.tensors = tensors.data();
+         return good_ops.enqueue(stream, &other, taken);
+       };
+     }},
+    {"AttentionOfBf16ForgetsItsLastElement", "op.attention.of_bf16",
+     [](aa_driver&) {
+       bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {
+         aa_status* status = good_ops.enqueue(stream, call, taken);
+         const aa_tensor& out = call->tensors[0];
+         int64_t last = 0;
+         for (int i = 0; i < 3; ++i) last += (out.shape[i] - 1) * out.strides[i];
+         if (out.dtype == AA_DTYPE_BF16) static_cast<uint16_t*>(out.data)[last] = 0;
+         return status;
+       };
+     }},
+    {"SampleTakes32BitsOfItsCounter", "op.sample.by_definition",
+     [](aa_driver&) {
+       bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {
+         std::vector<aa_tensor> tensors(call->tensors, call->tensors + call->tensor_count);
+         const auto* const rng = static_cast<const int64_t*>(tensors[2].data);
+         int64_t cut[] = {rng[0], rng[tensors[2].strides[0]] & 0xffffffff};
+         tensors[2].data = cut;
+         tensors[2].strides[0] = 1;
+         aa_op_call other = *call;
+         other.tensors = tensors.data();
+         return good_ops.enqueue(stream, &other, taken);
+       };
+     }},
     {"SampleForgetsTopP", "op.sample.by_definition",
      [](aa_driver&) {
        bad_ops.enqueue = [](void*, aa_stream* stream, const aa_op_call* call, int32_t* taken) {
@@ -351,6 +520,7 @@ TEST_P(Mutations, AreNoticed) {
   first_block = nullptr;
   bad_ops = {};
   bad_graph = {};
+  bad_host_memory = {};
   const auto before = run(*good, mutation.noticed_by);
   EXPECT_EQ(before.outcome, conformance::Outcome::pass) << before.message;
   aa_driver driver = *good;

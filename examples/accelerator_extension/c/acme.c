@@ -139,6 +139,7 @@ static aa_status* device_props(void* self, aa_instance* instance, int32_t index,
 static aa_status* device_open(void* self, aa_instance* instance, const aa_device_open_params* params,
                               aa_device** out_device) {
   UNUSED(self);
+  if (params->flags != 0) return acme_error(AA_UNIMPLEMENTED, "device_open has no flags");
   aa_status* status = check_index(params->index);
   if (status) return status;
   *out_device = &instance->devices[params->index];

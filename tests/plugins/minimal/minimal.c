@@ -93,6 +93,7 @@ static aa_status* device_open(void* self, aa_instance* instance, const aa_device
                               aa_device** out_device) {
   (void)self;
   (void)instance;
+  if (params->flags != 0) return fail(AA_UNIMPLEMENTED, "unknown flags");
   if (params->index < 0 || params->index >= device_total) return fail(AA_OUT_OF_RANGE, "there is only device 0");
   *out_device = &the_device;
   return NULL;

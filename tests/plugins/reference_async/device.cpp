@@ -46,6 +46,7 @@ std::vector<std::shared_ptr<Queue>> Device::queues() {
 
 void Device::synchronize() {
   if (mutated(Mutation::device_synchronize_does_nothing)) return;
+  if (mutated(Mutation::device_synchronize_waits_on_the_first_device_only) && index_ > 0) return;
   std::optional<abi::Failure> failed;
   std::vector<std::shared_ptr<Queue>> waited = queues();
   if (mutated(Mutation::device_synchronize_waits_for_one_stream) && !waited.empty()) waited.resize(1);
@@ -62,6 +63,7 @@ void Device::synchronize() {
   for (const auto& queue : waited) {
     queue->wait();
     if (!failed) failed = queue->failure();
+    if (failed && mutated(Mutation::device_synchronize_ends_at_a_failure)) break;
   }
   if (failed && !mutated(Mutation::device_synchronize_hides_failures)) throw *failed;
 }
@@ -70,6 +72,10 @@ void Device::memory_info(int64_t& free, int64_t& total) {
   needs_more_than_copies("device_memory_info");
   total = memory_.total();
   free = mutated(Mutation::free_memory_never_moves) ? total : memory_.available();
+  if (mutated(Mutation::free_memory_is_the_first_devices)) {
+    const std::lock_guard lock(machine_.mutex);
+    free = machine_.opened.front()->memory_.available();
+  }
   if (mutated(Mutation::free_memory_is_kilobytes)) {
     free /= 1024;
     total /= 1024;
@@ -118,7 +124,9 @@ std::unique_ptr<abi::Stream> Device::stream_create(const aa_stream_params& param
   if (mutated(Mutation::default_streams_are_refused) && params.flags == AA_STREAM_DEFAULT) {
     throw abi::Failure(AA_INVALID_ARGUMENT, "no such flag");
   }
-  return std::make_unique<Stream>(*this, abilities_.lazy, params.host_stream);
+  auto stream = std::make_unique<Stream>(*this, abilities_.lazy, params.host_stream);
+  if (mutated(Mutation::device_synchronize_forgets_low_priorities) && priority > 0) remove(stream->queue());
+  return stream;
 }
 
 std::unique_ptr<abi::Event> Device::event_create(const aa_event_params& params) {

@@ -118,6 +118,7 @@ class Driver final : public abi::Driver {
     if (mutated(Mutation::dependencies_are_promised)) props.caps |= AA_CAP_RESOLVES_DEPENDENCIES;
     if (mutated(Mutation::coherent_memory_is_promised)) props.caps |= AA_CAP_HOST_COHERENT;
     if (mutated(Mutation::being_the_host_is_promised)) props.caps |= AA_CAP_IS_HOST;
+    props.uuid[0] = static_cast<uint8_t>(mutated(Mutation::devices_share_a_uuid) ? 1 : index + 1);
     props.total_memory = Device::total_memory;
     if (mutated(Mutation::facts_change)) props.total_memory += 4096 * calls_++;
     props.max_allocation = mutated(Mutation::one_allocation_may_exceed_the_total) ? 2 * props.total_memory : 0;

@@ -62,13 +62,17 @@ void* DeviceMemory::allocate(size_t bytes) {
   if (mutated(Mutation::allocations_overlap) && bytes > 1000) taken = rounded / 2 / alignment * alignment;
   blocks_[place] = {bytes, taken};
   used_ += taken;
-  return addresses_ + place + (mutated(Mutation::allocations_are_not_aligned) && bytes == 63 ? 8 : 0);
+  const bool moved = (mutated(Mutation::allocations_are_not_aligned) && bytes == 63) ||
+                     (mutated(Mutation::large_allocations_are_not_aligned) && bytes > size_t{1} << 23);
+  return addresses_ + place + (moved ? 8 : 0);
 }
 
 void DeviceMemory::free(void* pointer, size_t bytes) {
   const std::lock_guard lock(mutex_);
   const auto found = blocks_.find(static_cast<size_t>(static_cast<unsigned char*>(pointer) - addresses_));
-  if (mutated(Mutation::allocations_are_not_aligned) && found == blocks_.end()) return;
+  const bool moved =
+      mutated(Mutation::allocations_are_not_aligned) || mutated(Mutation::large_allocations_are_not_aligned);
+  if (moved && found == blocks_.end()) return;
   if (found == blocks_.end() || found->second.asked != bytes) {
     throw abi::Failure(AA_INVALID_ARGUMENT, "memory that was not allocated so is given back");
   }
@@ -96,7 +100,8 @@ std::map<size_t, DeviceMemory::Block>::const_iterator DeviceMemory::around(const
   auto found = blocks_.upper_bound(address - first);
   if (found == blocks_.begin()) return blocks_.end();
   --found;
-  return address - first < found->first + found->second.asked ? found : blocks_.end();
+  const size_t more = mutated(Mutation::a_query_finds_a_byte_more) ? 1 : 0;
+  return address - first < found->first + found->second.asked + more ? found : blocks_.end();
 }
 
 unsigned char* DeviceMemory::view(const void* pointer, size_t bytes) const {
@@ -110,6 +115,11 @@ unsigned char* DeviceMemory::view(const void* pointer, size_t bytes) const {
 bool DeviceMemory::find(const void* pointer, void*& base, size_t& bytes) const {
   const std::lock_guard lock(mutex_);
   const auto found = around(pointer);
+  if (mutated(Mutation::a_query_finds_freed_memory) && found == blocks_.end()) {
+    base = const_cast<void*>(pointer);
+    bytes = 1;
+    return pointer >= addresses_ && pointer < addresses_ + bytes_;
+  }
   if (found == blocks_.end()) return false;
   base = addresses_ + found->first;
   bytes = found->second.asked;
@@ -120,8 +130,16 @@ void DeviceMemory::wipe() { std::memset(bytes_seen_, 0, std::min<size_t>(bytes_,
 
 void* PinnedMemory::allocate(size_t bytes) {
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED && mutated(Mutation::no_pinned_memory_is_an_internal_error)) {
+    throw abi::Failure(AA_INTERNAL, "the host has no memory");
+  }
   if (memory == MAP_FAILED) throw abi::Failure(AA_RESOURCE_EXHAUSTED, "the host has no memory");
   const std::lock_guard lock(mutex_);
+  if (mutated(Mutation::pinned_memory_is_not_aligned)) {
+    unsigned char* const moved = static_cast<unsigned char*>(memory) + 8;
+    blocks_[reinterpret_cast<uintptr_t>(moved)] = bytes;
+    return moved;
+  }
   blocks_[reinterpret_cast<uintptr_t>(memory)] = bytes;
   return memory;
 }
@@ -131,7 +149,9 @@ void PinnedMemory::free(void* pointer) {
   const auto found = blocks_.find(reinterpret_cast<uintptr_t>(pointer));
   if (found == blocks_.end())
     throw abi::Failure(AA_INVALID_ARGUMENT, "pinned memory that was not allocated is given back");
-  if (!mutated(Mutation::pinned_memory_leaks)) munmap(pointer, found->second);
+  if (!mutated(Mutation::pinned_memory_leaks) && !mutated(Mutation::pinned_memory_is_not_aligned)) {
+    munmap(pointer, found->second);
+  }
   blocks_.erase(found);
 }
 

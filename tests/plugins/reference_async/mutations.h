@@ -48,6 +48,10 @@
   X(fills_on_other_devices_are_lost, "many_devices.each_beside_the_first")                       \
   X(closing_a_device_wipes_the_others, "many_devices.each_beside_the_first")                     \
   X(device_synchronize_waits_for_all_devices, "many_devices.a_held_device_holds_no_other")       \
+  X(device_synchronize_waits_on_the_first_device_only, "many_devices.synchronizing_a_device_waits_for_its_own_streams")\
+  X(free_memory_is_the_first_devices, "many_devices.free_memory_is_each_devices_own")            \
+  X(times_across_devices, "many_devices.elapsed_time_needs_one_device")                          \
+  X(devices_share_a_uuid, "many_devices.have_their_own_uuid")                                    \
   X(waits_across_devices_do_nothing, "many_devices.a_stream_waits_for_another_devices_event")    \
   X(direct_copies_change_their_answer, "many_devices.direct_copies_are_answered_alike")           \
   X(direct_copies_do_nothing, "many_devices.direct_copies_of_any_size")                          \
@@ -93,8 +97,11 @@
   X(ops_that_are_found_take_no_call, "promises.ops")                                             \
   /* memory */                                                                                   \
   X(allocations_are_not_aligned, "memory.alloc_is_aligned_and_apart")                            \
+  X(large_allocations_are_not_aligned, "memory.alloc_is_aligned_and_apart")                      \
+  X(pinned_memory_is_not_aligned, "memory.alloc_is_aligned_and_apart")                           \
   X(allocations_overlap, "memory.alloc_is_aligned_and_apart")                                    \
   X(no_memory_is_an_internal_error, "memory.too_much_is_resource_exhausted")                     \
+  X(no_pinned_memory_is_an_internal_error, "memory.too_much_is_resource_exhausted")              \
   X(exhaustion_is_for_ever, "exhaustion.until_exhausted")                                        \
   X(few_allocations, "exhaustion.many_small_ones")                                               \
   X(free_forgets, "growth.device_memory_comes_back")                                             \
@@ -109,6 +116,8 @@
   X(a_query_gives_another_kind, "memory.query_finds_allocations")                                \
   X(a_query_gives_another_device, "memory.query_finds_allocations")                              \
   X(a_query_finds_foreign_memory, "memory.query_knows_no_foreign_memory")                        \
+  X(a_query_finds_freed_memory, "memory.query_knows_no_foreign_memory")                          \
+  X(a_query_finds_a_byte_more, "memory.query_knows_no_foreign_memory")                           \
   X(pinned_memory_is_said_to_be_the_devices, "memory.pinned_memory")                             \
   /* copies and fills */                                                                         \
   X(copies_do_nothing, "copies.there_and_back")                                                  \
@@ -120,10 +129,13 @@
   X(copies_on_the_device_run_at_once, "order.work_waits_for_what_is_before_it")                  \
   X(copies_to_the_host_run_at_once, "order.host_memory_changes_in_order")                        \
   X(copies_to_the_device_run_at_once, "order.host_memory_changes_in_order")                      \
+  X(small_copies_to_the_device_run_at_once, "order.host_memory_changes_in_order")                \
   X(fills_do_nothing, "fills.every_pattern")                                                     \
   X(fills_lose_a_byte, "fills.every_pattern")                                                    \
   X(fills_repeat_the_first_byte, "fills.every_pattern")                                          \
   X(fills_of_eight_bytes_repeat_four, "fills.every_pattern")                                     \
+  X(fills_begin_at_a_multiple_of_their_pattern, "fills.every_pattern")                           \
+  X(fills_want_aligned_addresses, "fills.every_pattern")                                         \
   X(fills_refer_to_their_pattern, "graphs.records_fills")                                        \
   X(fills_run_at_once, "order.work_waits_for_what_is_before_it")                                 \
   X(small_fills_run_at_once, "order.items_keep_their_order")                                     \
@@ -141,9 +153,11 @@
   X(stream_query_waits, "order.enqueueing_does_not_wait")                                        \
   X(synchronize_does_nothing, "order.synchronizing_waits")                                       \
   X(synchronize_waits_for_the_first_item, "order.synchronizing_waits")                           \
+  X(synchronize_waits_for_later_items, "order.synchronizing_a_stream_waits_for_no_later_work")   \
   X(synchronize_waits_for_the_device, "order.work_waits_for_what_is_before_it")                  \
   X(device_synchronize_does_nothing, "order.synchronizing_waits")                                \
   X(device_synchronize_waits_for_one_stream, "order.synchronizing_waits")                        \
+  X(device_synchronize_forgets_low_priorities, "order.synchronizing_the_device_waits_for_every_stream")\
   X(destroying_a_stream_fails, "streams.destroy_reports_success")                                \
   X(destroying_a_stream_does_not_wait, "order.destroying_a_stream_waits")                        \
   X(destroying_a_stream_drops_its_work, "order.destroying_a_stream_waits")                       \
@@ -164,6 +178,7 @@
   /* events */                                                                                   \
   X(fresh_events_are_not_complete, "events.never_recorded_is_complete")                          \
   X(blocking_events_are_refused, "events.never_recorded_is_complete")                            \
+  X(timed_blocking_events_are_refused, "events.never_recorded_is_complete")                      \
   X(events_are_always_complete, "order.a_record_covers_what_is_before_it")                       \
   X(events_are_never_complete, "events.marks_the_work_before_it")                                \
   X(events_cover_later_work, "order.a_record_covers_what_is_before_it")                          \
@@ -173,6 +188,7 @@
   X(event_synchronize_does_nothing, "order.synchronizing_waits")                                 \
   X(blocking_events_do_not_wait, "order.synchronizing_waits")                                    \
   X(event_synchronize_waits_for_its_stream, "order.a_record_covers_what_is_before_it")           \
+  X(event_synchronize_waits_for_later_records, "order.synchronizing_an_event_waits_for_no_later_record")\
   X(waits_do_nothing, "order.a_wait_holds_only_its_stream")                                      \
   X(waits_take_the_latest_record, "order.a_wait_keeps_its_record")                               \
   X(waits_for_fresh_events_hold, "order.a_fresh_event_holds_nothing")                            \
@@ -205,6 +221,9 @@
   X(synchronizing_hides_failures, "fault.a_failure_sticks_to_its_stream")                        \
   X(events_hide_failures, "fault.a_failure_sticks_to_its_stream")                                \
   X(device_synchronize_hides_failures, "fault.a_failure_sticks_to_its_stream")                   \
+  X(device_synchronize_ends_at_a_failure, "fault.synchronizing_the_device_waits_beside_a_failure")\
+  X(the_last_failure_counts, "fault.the_first_failure_counts")                                   \
+  X(host_calls_follow_failures, "fault.no_host_function_follows_a_failure")                      \
   X(failures_come_early, "fault.nothing_fails_before_it_runs")                                   \
   X(failures_reach_back, "fault.what_is_before_it_is_done")                                      \
   X(failures_reach_other_streams, "fault.who_waits_for_it_fails_too")                            \
@@ -226,6 +245,10 @@
   X(host_memory_is_read_when_captured, "graphs.host_copies_are_read_at_the_launch")              \
   X(capturing_holds_the_device, "graphs.work_on_other_streams_runs")                             \
   X(launches_run_at_once, "order.graphs_run_in_order")                                           \
+  X(launches_overlap, "order.launches_do_not_overlap")                                           \
+  X(recorded_host_calls_run_at_once, "order.graphs_run_host_calls")                              \
+  X(recorded_host_calls_are_lost, "order.graphs_run_host_calls")                                 \
+  X(recording_host_calls_is_refused, "order.graphs_run_host_calls")                              \
   /* ops */                                                                                      \
   X(ops_run_at_once, "order.ops_run_in_order")                                                   \
   X(ops_refer_to_their_tensors, "order.ops_run_in_order")                                        \
@@ -241,13 +264,21 @@
   X(ops_forget_columns_from_256, "op.add.every_size")                                            \
   X(ops_forget_the_tail_of_sixteens, "op.add.every_size")                                        \
   X(ops_forget_columns_from_4096, "op.add.every_size")                                           \
+  X(ops_forget_rows_from_65536, "op.add.every_size")                                             \
+  X(ops_forget_columns_from_65536, "op.argmax.every_size")                                       \
+  X(ops_change_an_input, "op.add.every_dtype")                                                   \
+  X(ops_take_nan_for_zero, "op.add.special_values")                                              \
+  X(ops_want_rows, "op.softmax.no_rows")                                                         \
+  X(ops_ignore_gaps_between_elements, "op.rms_norm.norms_rows.spread")                           \
   X(products_forget_their_bias, "op.linear.products")                                            \
   X(products_forget_what_they_add_to, "op.linear.products")                                      \
   X(norms_forget_their_weight, "op.rms_norm.norms_rows")                                         \
   X(norms_forget_their_epsilon, "op.rms_norm.norms_rows")                                        \
+  X(norms_ignore_gaps_of_their_output, "op.rms_norm.norms_rows.padded")                          \
   X(argmax_takes_the_last_of_equals, "op.argmax.takes_the_lowest_index")                               \
   X(softmax_forgets_its_scale, "op.softmax.of_rows")                                             \
   X(softmax_subtracts_no_maximum, "op.softmax.every_size")                                       \
+  X(softmax_in_place_forgets_the_row, "op.softmax.of_rows.in_place")                             \
   X(scratch_is_kept, "op.softmax.of_rows")                                                       \
   X(scratch_is_taken_for_zeros, "op.softmax.of_rows")
 

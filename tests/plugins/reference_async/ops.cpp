@@ -81,6 +81,7 @@ class View {
     data_ = found - lowest * width;
   }
 
+  const unsigned char* data() const { return data_; }
   bool absent() const { return tensor_.dtype == AA_DTYPE_NONE; }
   int64_t count() const {
     int64_t total = 1;
@@ -92,7 +93,10 @@ class View {
   int64_t rows() const { return width() > 0 ? count() / width() : 0; }
   int32_t dtype() const { return tensor_.dtype; }
 
-  float get(int64_t row, int64_t column) const { return load(at(row, column), tensor_.dtype); }
+  float get(int64_t row, int64_t column) const {
+    const float value = load(at(row, column), tensor_.dtype);
+    return mutated(Mutation::ops_take_nan_for_zero) && value != value ? 0 : value;
+  }
   void set(int64_t row, int64_t column, float value) const { store(at(row, column), tensor_.dtype, value); }
   int64_t integer(int64_t row, int64_t column) const {
     if (tensor_.dtype == AA_DTYPE_I32) {
@@ -112,6 +116,7 @@ class View {
   unsigned char* at(int64_t row, int64_t column) const {
     int64_t offset = 0;
     if (tensor_.ndim > 0) offset = column * tensor_.strides[tensor_.ndim - 1];
+    if (mutated(Mutation::ops_ignore_gaps_between_elements)) offset = column;
     for (int32_t d = tensor_.ndim - 2; d >= 0; --d) {
       int64_t stride = tensor_.strides[d];
       if (mutated(Mutation::ops_ignore_gaps_between_rows)) stride = tensor_.shape[d + 1] * tensor_.strides[d + 1];
@@ -129,6 +134,7 @@ class View {
 int64_t rows_of(const View& view) {
   const int64_t rows = view.rows();
   if (mutated(Mutation::ops_forget_rows_from_128) && rows > 128) return 128;
+  if (mutated(Mutation::ops_forget_rows_from_65536) && rows > 65536) return 65536;
   if (mutated(Mutation::ops_forget_the_last_of_odd_rows) && rows > 64 && rows % 2 == 1) return rows - 1;
   return rows;
 }
@@ -138,6 +144,7 @@ int64_t width_of(const View& view) {
   if (mutated(Mutation::ops_forget_columns_from_256) && width > 256) return 256;
   if (mutated(Mutation::ops_forget_the_tail_of_sixteens) && width > 100 && width % 16 != 0) return width / 16 * 16;
   if (mutated(Mutation::ops_forget_columns_from_4096) && width > 4096) return 4096;
+  if (mutated(Mutation::ops_forget_columns_from_65536) && width > 65536) return 65536;
   return width;
 }
 
@@ -145,6 +152,7 @@ void run_add(const std::vector<View>& t) {
   for (int64_t r = 0; r < rows_of(t[0]); ++r) {
     for (int64_t i = 0; i < width_of(t[0]); ++i) t[0].set(r, i, t[1].get(r, i) + t[2].get(r, i));
   }
+  if (mutated(Mutation::ops_change_an_input) && t[2].count() > 0) t[2].set(0, 0, 0.5f);
 }
 
 void run_increment(const std::vector<View>& t, int64_t amount) {
@@ -167,6 +175,10 @@ void run_rms_norm(const std::vector<View>& t, float eps) {
     const float scale = 1 / std::sqrt(static_cast<float>(squares / static_cast<double>(width)) + eps);
     for (int64_t i = 0; i < width_of(t[0]); ++i) {
       const float weight = t[2].absent() || mutated(Mutation::norms_forget_their_weight) ? 1 : t[2].get(0, i);
+      if (mutated(Mutation::norms_ignore_gaps_of_their_output)) {
+        t[0].set(0, r * width + i, source.get(r, i) * scale * weight);
+        continue;
+      }
       t[0].set(r, i, source.get(r, i) * scale * weight);
     }
   }
@@ -217,8 +229,9 @@ void run_softmax(const std::vector<View>& t, float scale, float* scratch) {
       scratch[i] += std::exp(t[1].get(r, i) * scale - largest);
       sum += scratch[i];
     }
+    const bool forgets = mutated(Mutation::softmax_in_place_forgets_the_row) && t[0].data() == t[1].data();
     for (int64_t i = 0; i < width; ++i) {
-      t[0].set(r, i, static_cast<float>(scratch[i] / sum));
+      t[0].set(r, i, forgets ? 0 : static_cast<float>(scratch[i] / sum));
     }
   }
 }
@@ -257,6 +270,9 @@ std::function<void()> prepare_op(Device& device, const aa_op_call& call, void* s
     throw abi::Failure(AA_INVALID_ARGUMENT, "no op has the number " + std::to_string(call.op));
   }
   std::vector<aa_tensor> tensors(call.tensors, call.tensors + call.tensor_count);
+  if (mutated(Mutation::ops_want_rows) && tensors[0].shape[0] == 0) {
+    throw abi::Failure(AA_INVALID_ARGUMENT, "there is nothing to do");
+  }
   const auto* params = static_cast<const unsigned char*>(call.params);
   std::vector<unsigned char> kept(params, params + call.params_size);
   const aa_tensor* const theirs = call.tensors;

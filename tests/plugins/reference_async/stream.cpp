@@ -134,7 +134,8 @@ void Queue::wait() {
   if (mutated(Mutation::synchronize_does_nothing)) return;
   const uint64_t until =
       mutated(Mutation::synchronize_waits_for_the_first_item) ? std::min<uint64_t>(added_, 1) : added_;
-  changed_.wait(lock, [&] { return completed_ >= until; });
+  changed_.wait(lock,
+                [&] { return completed_ >= (mutated(Mutation::synchronize_waits_for_later_items) ? added_ : until); });
 }
 
 void Queue::stop(bool drop) {
@@ -219,6 +220,7 @@ void Queue::run(Item& item) {
   {
     const std::lock_guard lock(mutex_);
     failed = failure_ ? failure_ : item.fails;
+    if (mutated(Mutation::the_last_failure_counts) && item.fails) failure_ = failed = item.fails;
   }
   if (item.awaits) {
     item.awaits->wait();
@@ -233,6 +235,7 @@ void Queue::run(Item& item) {
       failed = failure;
     }
   }
+  if (failed && item.host_call && mutated(Mutation::host_calls_follow_failures)) item.run();
   if (item.records) item.records->complete(failed);
   const std::lock_guard lock(mutex_);
   if (failed && !failure_ && !mutated(Mutation::failures_are_lost)) failure_ = failed;
@@ -269,7 +272,10 @@ void Queue::work() {
 
 // ---- events ----
 
-Event::Event(Device& device, uint32_t flags) : flags_(flags) {
+Event::Event(Device& device, uint32_t flags) : device_(device), flags_(flags) {
+  if (mutated(Mutation::timed_blocking_events_are_refused) && flags == (AA_EVENT_TIMING | AA_EVENT_BLOCKING_SYNC)) {
+    throw abi::Failure(AA_UNIMPLEMENTED, "no such flags");
+  }
   if (mutated(Mutation::blocking_events_are_refused) && (flags & AA_EVENT_BLOCKING_SYNC)) {
     throw abi::Failure(AA_INVALID_ARGUMENT, "no such flag");
   }
@@ -337,7 +343,7 @@ bool Event::query() {
 }
 
 void Event::synchronize() {
-  const auto record = latest();
+  auto record = latest();
   if (!record) return;
   if (const auto queue = record->queue.lock(); queue && queue->lazy()) {
     if (!mutated(Mutation::event_synchronize_releases_nothing)) queue->release(record->position);
@@ -348,6 +354,10 @@ void Event::synchronize() {
     if (const auto queue = record->queue.lock()) queue->wait();
   }
   record->wait();
+  while (mutated(Mutation::event_synchronize_waits_for_later_records) && record != latest()) {
+    record = latest();
+    record->wait();
+  }
   if (const auto failure = record->failure(); failure && !mutated(Mutation::events_hide_failures)) throw *failure;
 }
 
@@ -356,6 +366,9 @@ double Event::elapsed(abi::Event& other) {
   const bool timed = (flags_ & end.flags_ & AA_EVENT_TIMING) != 0;
   if (!timed && !mutated(Mutation::untimed_events_have_times)) {
     throw abi::Failure(AA_FAILED_PRECONDITION, "event_elapsed needs events made with AA_EVENT_TIMING");
+  }
+  if (&device_ != &end.device_ && !mutated(Mutation::times_across_devices)) {
+    throw abi::Failure(AA_FAILED_PRECONDITION, "event_elapsed needs events of one device");
   }
   const auto first = latest();
   const auto last = end.latest();
@@ -446,7 +459,9 @@ void Stream::copy(const aa_copy& what) {
     });
     return;
   }
-  const bool at_once = (mutated(Mutation::copies_on_the_device_run_at_once) && direction == AA_COPY_DEVICE_TO_DEVICE) ||
+  const bool at_once = (mutated(Mutation::small_copies_to_the_device_run_at_once) &&
+                        direction == AA_COPY_HOST_TO_DEVICE && size <= 64) ||
+                       (mutated(Mutation::copies_on_the_device_run_at_once) && direction == AA_COPY_DEVICE_TO_DEVICE) ||
                        (mutated(Mutation::copies_to_the_host_run_at_once) && direction == AA_COPY_DEVICE_TO_HOST) ||
                        (mutated(Mutation::copies_to_the_device_run_at_once) && direction == AA_COPY_HOST_TO_DEVICE);
   if (at_once) {
@@ -505,7 +520,7 @@ void Stream::copy_peer(const aa_peer_copy& what) {
 
 void Stream::fill(const aa_fill& what) {
   device_.needs_more_than_copies("fill_async");
-  void* const destination = what.destination;
+  void* destination = what.destination;
   const void* const pattern = what.pattern;
   size_t pattern_size = what.pattern_size, size = what.size;
   if (mutated(Mutation::fills_print)) {
@@ -522,6 +537,13 @@ void Stream::fill(const aa_fill& what) {
   if (mutated(Mutation::fills_lose_a_byte) && size > 100) --size;
   if (mutated(Mutation::fills_repeat_the_first_byte)) pattern_size = 1;
   if (mutated(Mutation::fills_of_eight_bytes_repeat_four) && pattern_size == 8) pattern_size = 4;
+  const size_t beyond = reinterpret_cast<uintptr_t>(destination) % pattern_size;
+  if (mutated(Mutation::fills_begin_at_a_multiple_of_their_pattern)) {
+    destination = static_cast<unsigned char*>(destination) - beyond;
+  }
+  if (mutated(Mutation::fills_want_aligned_addresses) && beyond != 0) {
+    throw abi::Failure(AA_INVALID_ARGUMENT, "an address that is no multiple of the pattern's size");
+  }
   if (mutated(Mutation::fills_on_other_devices_are_lost) && device_.index() > 0) return;
   if (mutated(Mutation::fills_refer_to_their_pattern)) {
     add([=, &device = device_] {
@@ -606,6 +628,11 @@ void Stream::host_call(void (*function)(void* user), void* user) {
   if (mutated(Mutation::host_calls_hold_nothing)) {
     add([=] { std::thread([=] { function(user); }).detach(); }, true);
     return;
+  }
+  if (captures()) {
+    if (mutated(Mutation::recorded_host_calls_run_at_once)) return function(user);
+    if (mutated(Mutation::recorded_host_calls_are_lost)) return;
+    if (mutated(Mutation::recording_host_calls_is_refused)) abi::unimplemented("stream_host_call while recording");
   }
   if (mutated(Mutation::host_calls_get_no_pointer)) user = nullptr;
   add([=] { function(user); }, true);
@@ -712,7 +739,11 @@ void Graph::launch(abi::Stream& stream) {
     for (Item& item : *items_) item.run();
     return;
   }
-  for (const Item& item : *items_) static_cast<Stream&>(stream).queue()->add(item);
+  const auto& queue = static_cast<Stream&>(stream).queue();
+  // On another stream, an earlier launch may not have completed.
+  if (last_ && !mutated(Mutation::launches_overlap)) queue->add({[] {}, nullptr, last_, false, {}});
+  for (const Item& item : *items_) queue->add(item);
+  last_ = queue->record();
 }
 
 int64_t Graph::node_count() const {

@@ -119,6 +119,7 @@ class Event final : public abi::Event {
   std::shared_ptr<Record> latest() const;
 
  private:
+  const Device& device_;
   const uint32_t flags_;
   mutable std::mutex mutex_;
   std::shared_ptr<Record> latest_;  // null: never recorded
@@ -184,6 +185,7 @@ class Graph final : public abi::Graph {
 
  private:
   std::shared_ptr<std::vector<Item>> items_;
+  std::shared_ptr<Record> last_;  // of the latest launch; null: never launched
   int launches_ = 0;
 };
 

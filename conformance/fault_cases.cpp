@@ -131,6 +131,7 @@ void no_host_function_follows_a_failure(const Context& c) {
   if (!c.has(AA_CAP_HOST_CALL)) c.unsupported("AA_CAP_HOST_CALL is clear");
   Memory memory(c, size);
   static std::atomic<int> calls{0};  // a broken driver may call the function at any later time
+  calls = 0;
   {
     Stream stream(c);
     enqueue_failure(c, table, stream, memory.data());

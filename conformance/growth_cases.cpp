@@ -7,7 +7,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "conformance/context.h"
+#include "conformance/graph_objects.h"
 
 namespace anyaccel::conformance {
 namespace growth_group {
@@ -149,6 +149,21 @@ void work_comes_back(const Context& c) {
   });
 }
 
+void graphs_come_back(const Context& c) {
+  const abi::Calls<aa_graph_table> table = graphs(c);
+  Memory from(c, 4096);
+  Memory to(c, 4096);
+  Stream stream(c);
+  leaves_nothing(c, "a graph of a copy, launched twice", 2000, 1000, [&] {
+    Capture capture(c, table, stream);
+    c.ok(c.driver.copy_async(stream, to.data(), from.data(), 4096, AA_COPY_DEVICE_TO_DEVICE), "copy_async");
+    const Graph graph(c, table, capture.end());
+    graph.launch(stream);
+    graph.launch(stream);
+    c.ok(c.driver.stream_synchronize(stream), "stream_synchronize");
+  });
+}
+
 void errors_come_back(const Context& c) {
   // Each error is an object that somebody must release; the suite does.
   leaves_nothing(c, "an error", 20000, 100, [&] {
@@ -164,6 +179,7 @@ constexpr Case cases[] = {
     {"growth", "streams_come_back", streams_come_back},
     {"growth", "events_come_back", events_come_back},
     {"growth", "work_comes_back", work_comes_back},
+    {"growth", "graphs_come_back", graphs_come_back},
     {"growth", "errors_come_back", errors_come_back},
 };
 

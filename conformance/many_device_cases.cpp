@@ -2,6 +2,7 @@
 // that shows one device only answers "unsupported".
 #include <algorithm>
 #include <cstring>
+#include <thread>
 
 #include "anyaccel/abi/peer.h"
 #include "conformance/gate.h"
@@ -101,6 +102,40 @@ void each_beside_the_first(const Context& c) {
     c.expect(error.empty(), error);
   }
   expect_equal(c.download(own.data(), size), data, "memory of device 0 after the others were used");
+}
+
+// On a thread that has used no device before, as a process group's or a data loader's is. A vendor's runtime has a current
+// device for each thread, and begins with the first.
+void each_on_a_new_thread(const Context& c) {
+  needs_another(c);
+  for (int32_t i = 1; i < c.probe.device_count; ++i) {
+    Opened other(c, c.instance, i);
+    std::string error;
+    std::thread thread([&] {
+      try {
+        use(other, static_cast<unsigned>(i));
+        Memory memory(other.context(), size);
+        auto info = abi::sized<aa_memory_info>();
+        aa_status* const status = c.driver.mem_query(c.instance, memory.data(), &info);
+        const bool lacks = status && c.host.status_code(&c.host, status) == AA_UNIMPLEMENTED;
+        if (!c.drop(status)) c.expect(lacks, "mem_query does not know memory" + other.text());
+        if (!lacks) {
+          c.expect(info.device_index == i, "mem_alloc" + other.text() + " on a new thread gave memory of device " +
+                                               std::to_string(info.device_index));
+        }
+      } catch (const Failed& failed) {
+        error = failed.message;
+      } catch (const Unavailable& unavailable) {
+        error = unavailable.message;
+      } catch (const Unsupported&) {
+        // There are no events.
+      }
+    });
+    thread.join();
+    c.expect(error.empty(), "on a new thread: " + error);
+    const std::string closing = other.close();
+    c.expect(closing.empty(), closing);
+  }
 }
 
 // Without device 0: this case opens the driver itself.
@@ -404,6 +439,7 @@ void bad_direct_copies_are_refused(const Context& c) {
 
 constexpr Case cases[] = {
     {"many_devices", "each_beside_the_first", each_beside_the_first},
+    {"many_devices", "each_on_a_new_thread", each_on_a_new_thread},
     {"many_devices", "copies_between_by_way_of_the_host", copies_between_by_way_of_the_host},
     {"many_devices", "a_stream_waits_for_another_devices_event", a_stream_waits_for_another_devices_event},
     {"many_devices", "a_held_device_holds_no_other", a_held_device_holds_no_other},
@@ -417,7 +453,34 @@ constexpr Case cases[] = {
     {"many_devices", "direct_copies_run_in_order", direct_copies_run_in_order},
     {"many_devices", "bad_direct_copies_are_refused", bad_direct_copies_are_refused},
 };
-constexpr Case unopened[] = {{"many_devices", "each_by_itself", each_by_itself}};
+// A program may close a device, or everything, and begin again. This case opens the driver itself.
+void opens_again_after_closing(const Context& c) {
+  auto probe = abi::sized<aa_probe>();
+  c.ok(c.driver.probe(&probe), "probe");
+  if (probe.state != AA_PROBE_USABLE) c.unavailable("the accelerator cannot be used here");
+  for (int instances = 0; instances < 2; ++instances) {
+    aa_initialize_params params{};
+    params.struct_size = sizeof(params);
+    aa_instance* instance = nullptr;
+    c.ok(c.driver.initialize(&params, &instance), instances ? "initialize after shutdown" : "initialize");
+    for (int devices = 0; devices < 2; ++devices) {
+      Opened opened(c, instance, 0);
+      {
+        const Context& other = opened.context();
+        Memory memory(other, size);
+        const Bytes data = pattern(size, static_cast<unsigned>(2 * instances + devices));
+        other.upload(memory.data(), data.data(), size);
+        expect_equal(other.download(memory.data(), size), data, "what was copied after the driver was opened again");
+      }
+      const std::string error = opened.close();
+      c.expect(error.empty(), error);
+    }
+    c.ok(c.driver.shutdown(instance), "shutdown");
+  }
+}
+
+constexpr Case unopened[] = {{"many_devices", "each_by_itself", each_by_itself},
+                             {"devices", "open_again_after_closing", opens_again_after_closing}};
 
 }  // namespace
 }  // namespace many_device_group

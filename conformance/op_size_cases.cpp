@@ -369,6 +369,94 @@ void quantized_linear(const Context& c) {
   op.finish();
 }
 
+void multiply(const Context& c) {
+  OpRun op(c, "multiply", {.relative = 0x1p-24});
+  for (const Shape& shape : {Shape{many, 3}, Shape{2, vocabulary}}) {
+    OpTensor a(c, AA_DTYPE_F32, shape, numbers(count_of(shape), 1)),
+        b(c, AA_DTYPE_F32, shape, Values(count_of(shape), 0.5));
+    OpTensor out(c, AA_DTYPE_F32, shape);
+    if (!op.run({out.view(), a.view(), b.view()})) continue;
+    Values expected;
+    for (const double value : a.given()) expected.push_back(value / 2);
+    op.compare(out, expected, text(shape));
+  }
+  op.finish();
+}
+
+void scaled_add(const Context& c) {
+  OpRun op(c, "scaled_add", {.relative = 0x1p-23});
+  aa_scaled_add_params params{};
+  params.alpha = 2;
+  for (const Shape& shape : {Shape{many, 3}, Shape{2, vocabulary}}) {
+    OpTensor a(c, AA_DTYPE_F32, shape, numbers(count_of(shape), 1)), out(c, AA_DTYPE_F32, shape);
+    if (!op.run({out.view(), a.view(), absent}, params)) continue;
+    Values expected;
+    for (const double value : a.given()) expected.push_back(2 * value);
+    op.compare(out, expected, text(shape));
+  }
+  op.finish();
+}
+
+void matmul(const Context& c) {
+  OpRun op(c, "matmul", {.factor = 20 * 0x1p-24, .scale_text = "sum of |a b|"});
+  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{many, 2}, {2, many}}) {
+    OpTensor a(c, AA_DTYPE_F32, {m, 4}, small(static_cast<size_t>(4 * m), 14));
+    OpTensor b(c, AA_DTYPE_F32, {n, 4}, small(static_cast<size_t>(4 * n), 15), always_dense),
+        out(c, AA_DTYPE_F32, {m, n});
+    aa_tensor transposed = b.view();
+    std::swap(transposed.shape[0], transposed.shape[1]);
+    std::swap(transposed.strides[0], transposed.strides[1]);
+    if (!op.run({out.view(), a.view(), transposed}, aa_accumulate_params{})) continue;
+    const Sum sum = product(a.given(), b);
+    op.compare(out, sum.value, text({m, n}), sum.magnitude);
+  }
+  op.finish();
+}
+
+// Zeros but for a few rows, so that the order of the additions does not matter.
+void column_sums(const Context& c) {
+  OpRun op(c, "column_sums", {.relative = 0x1p-20, .factor = 0x1p-20, .scale_text = "sum of |x|"});
+  for (const Shape& shape : {Shape{many, 3}, Shape{2, vocabulary}}) {
+    const auto columns = static_cast<size_t>(shape[1]);
+    const auto last = static_cast<size_t>(shape[0]) - 1;
+    const Values some = numbers(count_of(shape), 16);
+    Values values(count_of(shape));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const size_t row = i / columns;
+      if (row == 0 || row == 1000 || row + 1 >= last) values[i] = some[i];
+    }
+    OpTensor x(c, AA_DTYPE_F32, shape, values), out(c, AA_DTYPE_F32, {shape[1]});
+    if (!op.run({out.view(), x.view()}, aa_accumulate_params{})) continue;
+    Values expected(columns), magnitudes(columns);
+    for (size_t i = 0; i < values.size(); ++i) {
+      expected[i % columns] += x.given()[i];
+      magnitudes[i % columns] += std::fabs(x.given()[i]);
+    }
+    op.compare(out, expected, text(shape), magnitudes);
+  }
+  op.finish();
+}
+
+void moments(const Context& c) {
+  OpRun op(c, "moments", {.absolute = 1e-5, .relative = 1e-5});
+  aa_moments_params params{};
+  params.centred = 1;
+  const Shape shape{many, 2};
+  OpTensor x(c, AA_DTYPE_F32, shape, numbers(count_of(shape), 17));
+  OpTensor mean(c, AA_DTYPE_F32, {many}), variance(c, AA_DTYPE_F32, {many});
+  if (op.run({mean.view(), variance.view(), x.view()}, params)) {
+    Values means, variances;
+    for (size_t i = 0; i < count_of(shape); i += 2) {
+      const double half = (x.given()[i] - x.given()[i + 1]) / 2;
+      means.push_back((x.given()[i] + x.given()[i + 1]) / 2);
+      variances.push_back(half * half);
+    }
+    op.compare(mean, means, "mean of " + text(shape));
+    op.compare(variance, variances, "variance of " + text(shape));
+  }
+  op.finish();
+}
+
 constexpr Case cases[] = {
     {"op.add", "every_size", add},
     {"op.rms_norm", "every_size", rms_norm},
@@ -386,6 +474,11 @@ constexpr Case cases[] = {
     {"op.linear_multi", "of_many", linear_multi},
     {"op.gated_linear", "of_many", gated_linear},
     {"op.quantized_linear", "of_many", quantized_linear},
+    {"op.multiply", "of_many", multiply},
+    {"op.scaled_add", "of_many", scaled_add},
+    {"op.matmul", "of_many", matmul},
+    {"op.column_sums", "of_many", column_sums},
+    {"op.moments", "of_many", moments},
 };
 
 }  // namespace

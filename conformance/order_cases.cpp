@@ -248,6 +248,54 @@ void a_wait_holds_only_its_stream(const Context& c) {
   expect_all(c, memory.data(), 1, "what a stream wrote after its wait");
 }
 
+// Each kind of item behind a wait, on a stream of its own: a driver may have a queue or a thread for some of them.
+void a_wait_holds_every_kind_of_item(const Context& c) {
+  needs_gates_and_free_streams(c);
+  Memory ones(c, size);
+  Memory copied(c, size);
+  Memory filled(c, size);
+  Memory seen_copied(c, size);
+  Memory seen_filled(c, size);
+  for (const auto& [memory, value] : {std::pair{&ones, 1}, {&copied, 2}, {&filled, 2}}) {
+    fill(c, c.stream, memory->data(), static_cast<unsigned char>(value));
+  }
+  c.synchronize();
+  static std::atomic<int> calls{0};  // a broken driver may call the function at any later time
+  calls = 0;
+  Stream held(c), copies(c), fills(c), calling(c), recording(c), free(c);
+  Event event(c);
+  Event behind(c);
+  aa_stream* const waiting[] = {copies, fills, calling, recording};
+  Watch watch(c);
+  Gate gate(c, held);
+  record(c, event, held);
+  for (aa_stream* stream : waiting) wait(c, stream, event);
+  copy(c, copies, copied.data(), ones.data());
+  fill(c, fills, filled.data(), 1);
+  c.ok(c.driver.stream_host_call(
+           calling, [](void*) { ++calls; }, nullptr),
+       "stream_host_call");
+  record(c, behind, recording);
+  std::string early;
+  if (watch.gets_done(calling)) early = "a host call";
+  if (done(c, copies)) early = "a copy";
+  if (done(c, fills)) early = "a fill";
+  if (done(c, recording) || done(c, behind)) early = "a record";
+  if (calls != 0) early = "a host call";
+  copy(c, free, seen_copied.data(), copied.data());
+  copy(c, free, seen_filled.data(), filled.data());
+  synchronize(c, free);
+  gate.open();
+  for (aa_stream* stream : waiting) synchronize(c, stream);
+  c.expect(early.empty(), early + " behind a wait for a held event is done");
+  c.expect(calls == 1, "a host call behind a wait ran " + std::to_string(calls) + " times");
+  c.expect(done(c, behind), "a record behind a wait is not complete after its stream was synchronized");
+  expect_all(c, seen_copied.data(), 2, "memory that a copy behind a wait is to write, before the event");
+  expect_all(c, seen_filled.data(), 2, "memory that a fill behind a wait is to write, before the event");
+  expect_all(c, copied.data(), 1, "what a copy behind a wait wrote");
+  expect_all(c, filled.data(), 1, "what a fill behind a wait wrote");
+}
+
 // ---- progress ----
 
 void a_chain_of_streams_ends(const Context& c) {
@@ -441,6 +489,26 @@ void destroying_a_stream_waits(const Context& c) {
   synchronize(c, waiting);
   c.expect(done(c, waited), "a stream that waited for an event of a stream which is gone did not end");
   expect_all(c, memory.data(), 2, "what a stream wrote before it was destroyed");
+}
+
+// A wait is work too.
+void destroying_a_stream_waits_for_its_waits(const Context& c) {
+  needs_gates_and_free_streams(c);
+  Stream held(c);
+  Event event(c);
+  Event behind(c);
+  {
+    Stream waiting(c);
+    Gate gate(c, held);
+    record(c, event, held);
+    wait(c, waiting, event);
+    record(c, behind, waiting);
+    const LaterOpened later(gate);
+    waiting.destroy();
+    c.expect(gate.is_open(), "stream_destroy returned though the stream still waited for a held event");
+  }
+  c.expect(done(c, behind), "an event behind a wait is not complete though its stream is gone");
+  synchronize(c, held);
 }
 
 void events_may_go_first(const Context& c) {
@@ -693,7 +761,10 @@ void launches_do_not_overlap(const Context& c) {
     int entered = 0;
     bool open = false;
   };
-  static State& state = *new State;  // a broken driver may call the function at any later time
+  // Never deleted: a broken driver may call the function at any later time.
+  static auto& states = *new std::vector<State*>;
+  states.push_back(new State);
+  State& state = *states.back();
   Capture capture(c, table, first);
   c.ok(c.driver.stream_host_call(
            first,
@@ -710,12 +781,13 @@ void launches_do_not_overlap(const Context& c) {
   Watch watch(c);
   struct Opens {
     ~Opens() { open(); }
-    void open() {
+    void open() const {
       const std::lock_guard lock(state.mutex);
       state.open = true;
       state.changed.notify_all();
     }
-  } gate;
+    State& state;
+  } const gate{state};
   graph.launch(first);
   graph.launch(second);
   const bool early = watch.gets_done(second);
@@ -879,6 +951,7 @@ constexpr Case cases[] = {
     {"order", "a_wait_keeps_its_record", a_wait_keeps_its_record},
     {"order", "a_later_record_holds_no_earlier_wait", a_later_record_holds_no_earlier_wait},
     {"order", "a_wait_holds_only_its_stream", a_wait_holds_only_its_stream},
+    {"order", "a_wait_holds_every_kind_of_item", a_wait_holds_every_kind_of_item},
     {"order", "a_chain_of_streams_ends", a_chain_of_streams_ends},
     {"order", "enqueueing_does_not_wait", enqueueing_does_not_wait},
     {"order", "synchronizing_waits", synchronizing_waits},
@@ -886,6 +959,7 @@ constexpr Case cases[] = {
     {"order", "synchronizing_a_stream_waits_for_no_later_work", synchronizing_a_stream_waits_for_no_later_work},
     {"order", "synchronizing_an_event_waits_for_no_later_record", synchronizing_an_event_waits_for_no_later_record},
     {"order", "destroying_a_stream_waits", destroying_a_stream_waits},
+    {"order", "destroying_a_stream_waits_for_its_waits", destroying_a_stream_waits_for_its_waits},
     {"order", "events_may_go_first", events_may_go_first},
     {"order", "host_calls_run_once_and_in_order", host_calls_run_once_and_in_order},
     {"order", "elapsed_time_is_the_hosts", elapsed_time_is_the_hosts},

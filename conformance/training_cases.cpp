@@ -102,7 +102,7 @@ void softmax_masked(const Context& c) {
 void softmax_backward(const Context& c) {
   OpRun op(c, "softmax_backward", {.absolute = 1e-5, .relative = 2e-5});
   for (const int32_t dtype : float_dtypes) {
-    for (const int64_t width : {1, 130, 1000}) {
+    for (const int64_t width : {1, 131, 1000}) {
       for (const Layout& layout : layouts) {
         const auto w = static_cast<size_t>(width);
         OpTensor y(c, dtype, {3, width}, numbers(3 * w, 1, 0.1), layout);
@@ -212,15 +212,17 @@ void layer_norm_inverse(const Context& c) {
   OpRun op(c, "layer_norm_inverse", {.absolute = 1e-5, .relative = 1e-5});
   for (const int32_t dtype : float_dtypes) {
     for (const Layout& layout : layouts) {
-      OpTensor y(c, dtype, {2, 40}, numbers(80, 1), layout);
-      OpTensor weight(c, dtype, {40}, Values(40, 0.75)), bias(c, dtype, {40}, numbers(40, 2));
+      OpTensor y(c, dtype, {2, 41}, numbers(82, 1), layout);
+      Values weights = numbers(41, 3, 0.5);  // none is near 0: the op divides by them
+      for (double& value : weights) value += value < 0 ? -0.5 : 0.5;
+      OpTensor weight(c, dtype, {41}, weights), bias(c, dtype, {41}, numbers(41, 2));
       OpTensor mean(c, AA_DTYPE_F32, {2}, {0.5, -3}), variance(c, AA_DTYPE_F32, {2}, {4, 0.3});
-      OpTensor x(c, dtype, {2, 40}, {}, layout);
+      OpTensor x(c, dtype, {2, 41}, {}, layout);
       if (!op.run({x.view(), y.view(), weight.view(), bias.view(), mean.view(), variance.view()})) continue;
       Values expected;
-      for (size_t i = 0; i < 80; ++i) {
-        const double normed = (y.given()[i] - bias.given()[i % 40]) / 0.75;
-        expected.push_back(normed * std::sqrt(variance.given()[i / 40]) + mean.given()[i / 40]);
+      for (size_t i = 0; i < 82; ++i) {
+        const double normed = (y.given()[i] - bias.given()[i % 41]) / weight.given()[i % 41];
+        expected.push_back(normed * std::sqrt(variance.given()[i / 41]) + mean.given()[i / 41]);
       }
       op.compare(x, expected, layout.name);
     }

@@ -292,7 +292,9 @@ void print(const JsonValue& info) {
   for (const JsonValue& dtype : elements(chosen, "dtypes")) dtypes += (dtypes.empty() ? "" : ", ") + text(dtype);
   std::printf("\nnumber formats  %s\n", dtypes.c_str());
   std::printf("graphs          %s\n", is_true(chosen, "graphs") ? "yes" : "no");
-  std::printf("collectives     %s %s\n", text(chosen, "communication_backend").c_str(),
+  const std::string backend = text(chosen, "communication_backend");
+  std::printf("collectives     %s %s\n",
+              backend.empty() ? "none of its own; ranks use the host's memory" : backend.c_str(),
               text(chosen, "communication_backend_version").c_str());
   if (chosen.find("communication_backend_note")) print_entry("", 16, text(chosen, "communication_backend_note"));
   if (const JsonValue* driver = chosen.find("driver")) {

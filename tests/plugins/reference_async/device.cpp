@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <string>
+#include <thread>
 
 #include "mutations.h"
 #include "ops.h"
@@ -86,6 +87,12 @@ void Device::memory_info(int64_t& free, int64_t& total) {
 }
 
 void Device::mem_alloc(const aa_alloc& what, aa_allocation& out) {
+  static const std::thread::id first_thread = std::this_thread::get_id();
+  if (mutated(Mutation::new_threads_use_the_first_device) && std::this_thread::get_id() != first_thread) {
+    const std::lock_guard lock(machine_.mutex);
+    out.pointer = machine_.opened.front()->allocate(what.kind, what.size);
+    return;
+  }
   out.pointer = allocate(what.kind, what.size);
   if (mutated(Mutation::allocations_say_another_size)) out.size = what.size + 1;
 }

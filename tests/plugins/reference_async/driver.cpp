@@ -73,6 +73,10 @@ class Driver final : public abi::Driver {
     if (mutated(Mutation::settings_are_refused) && params.option_count > 0) {
       throw abi::Failure(AA_INVALID_ARGUMENT, "nobody tells me anything");
     }
+    static int opened = 0;
+    if (mutated(Mutation::shutdown_is_for_ever) && opened++ > 0) {
+      throw abi::Failure(AA_FAILED_PRECONDITION, "the runtime was shut down");
+    }
     static pid_t first = 0;
     if (mutated(Mutation::children_crash) && first != 0 && first != getpid()) crash();
     first = getpid();
@@ -139,6 +143,10 @@ class Driver final : public abi::Driver {
     if (mutated(Mutation::the_second_device_does_not_open) && index == 1) throw abi::Failure(AA_INTERNAL, "no");
     if (mutated(Mutation::the_second_device_needs_the_first) && index == 1 && machine_.opened.empty()) {
       throw abi::Failure(AA_FAILED_PRECONDITION, "device 0 is not open");
+    }
+    static int opened[Machine::device_count];
+    if (mutated(Mutation::closing_a_device_is_for_ever) && opened[index]++ > 0) {
+      throw abi::Failure(AA_FAILED_PRECONDITION, "the device was closed");
     }
     return std::make_unique<Device>(machine_, index, abilities_, params.host_device);
   }

@@ -20,6 +20,8 @@
   X(initialize_hangs, "life.opens")                                                              \
   X(initialize_crashes, "life.opens")                                                            \
   X(initialize_finds_nothing, "life.opens")                                                      \
+  X(shutdown_is_for_ever, "devices.open_again_after_closing")                                    \
+  X(closing_a_device_is_for_ever, "devices.open_again_after_closing")                            \
   X(opening_a_device_finds_nothing, "life.opens")                                                \
   X(children_crash, "fork.child_of_an_open_driver")                                              \
   X(shutdown_fails, "life.closes_without_error")                                                 \
@@ -44,6 +46,7 @@
   X(errors_leave_a_status_behind, "devices.refuses_bad_index")                                   \
   X(the_second_device_does_not_open, "devices.every_device_opens")                               \
   X(the_second_device_needs_the_first, "many_devices.each_by_itself")                            \
+  X(new_threads_use_the_first_device, "many_devices.each_on_a_new_thread")                       \
   X(memory_is_said_to_be_the_first_devices, "many_devices.each_beside_the_first")                \
   X(fills_on_other_devices_are_lost, "many_devices.each_beside_the_first")                       \
   X(closing_a_device_wipes_the_others, "many_devices.each_beside_the_first")                     \
@@ -161,6 +164,7 @@
   X(destroying_a_stream_fails, "streams.destroy_reports_success")                                \
   X(destroying_a_stream_does_not_wait, "order.destroying_a_stream_waits")                        \
   X(destroying_a_stream_drops_its_work, "order.destroying_a_stream_waits")                       \
+  X(destroying_a_stream_drops_its_waits, "order.destroying_a_stream_waits_for_its_waits")        \
   X(items_are_lost, "order.items_keep_their_order")                                              \
   X(the_newest_item_goes_first, "order.items_keep_their_order")                                  \
   X(a_full_queue_waits, "order.enqueueing_does_not_wait")                                        \
@@ -170,6 +174,8 @@
   X(threads_stay, "growth.streams_come_back")                                                    \
   X(streams_leak, "growth.streams_come_back")                                                    \
   X(items_leak, "growth.work_comes_back")                                                        \
+  X(graphs_leak, "growth.graphs_come_back")                                                      \
+  X(launches_leak, "growth.graphs_come_back")                                                    \
   X(host_calls_are_lost, "streams.host_calls")                                                   \
   X(host_calls_run_at_once, "streams.host_calls")                                                \
   X(host_calls_run_twice, "order.host_calls_run_once_and_in_order")                              \
@@ -190,6 +196,9 @@
   X(event_synchronize_waits_for_its_stream, "order.a_record_covers_what_is_before_it")           \
   X(event_synchronize_waits_for_later_records, "order.synchronizing_an_event_waits_for_no_later_record")\
   X(waits_do_nothing, "order.a_wait_holds_only_its_stream")                                      \
+  X(waits_hold_no_host_calls, "order.a_wait_holds_every_kind_of_item")                           \
+  X(waits_hold_no_records, "order.a_wait_holds_every_kind_of_item")                              \
+  X(waits_hold_no_fills, "order.a_wait_holds_every_kind_of_item")                                \
   X(waits_take_the_latest_record, "order.a_wait_keeps_its_record")                               \
   X(waits_for_fresh_events_hold, "order.a_fresh_event_holds_nothing")                            \
   X(waits_hold_the_host, "order.a_wait_holds_only_its_stream")                                   \

@@ -223,6 +223,11 @@ void Queue::run(Item& item) {
     if (mutated(Mutation::the_last_failure_counts) && item.fails) failure_ = failed = item.fails;
   }
   if (item.awaits) {
+    while (mutated(Mutation::destroying_a_stream_drops_its_waits) && !item.awaits->done()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      const std::lock_guard lock(mutex_);
+      if (stops_) return;
+    }
     item.awaits->wait();
     if (!failed && !mutated(Mutation::waits_stop_failures)) failed = item.awaits->failure();
   }
@@ -305,6 +310,7 @@ void Event::record(abi::Stream& stream) {
   auto& recorded = static_cast<Stream&>(stream);
   // For a capturing stream the order within the graph implies it already.
   if (recorded.capturing()) return;
+  if (!mutated(Mutation::waits_hold_no_records)) recorded.wait_late();
   auto made = recorded.queue()->record();
   const std::lock_guard lock(mutex_);
   if (latest_) earlier_ = {latest_};
@@ -443,6 +449,7 @@ void Stream::copy(const aa_copy& what) {
   const void* const source = what.source;
   size_t size = what.size;
   const auto direction = static_cast<aa_copy_direction>(what.direction);
+  wait_late();
   if (mutated(Mutation::copies_to_the_device_lose_a_byte) && direction == AA_COPY_HOST_TO_DEVICE && size > 1000) --size;
   if (mutated(Mutation::copies_to_the_host_lose_a_byte) && direction == AA_COPY_DEVICE_TO_HOST && size > 1000) --size;
   if (mutated(Mutation::copies_on_the_device_lose_a_byte) && direction == AA_COPY_DEVICE_TO_DEVICE && size > 1000)
@@ -520,6 +527,7 @@ void Stream::copy_peer(const aa_peer_copy& what) {
 
 void Stream::fill(const aa_fill& what) {
   device_.needs_more_than_copies("fill_async");
+  if (!mutated(Mutation::waits_hold_no_fills)) wait_late();
   void* destination = what.destination;
   const void* const pattern = what.pattern;
   size_t pattern_size = what.pattern_size, size = what.size;
@@ -613,7 +621,16 @@ void Stream::wait_event(abi::Event& event) {
     captured_->push_back({[] {}, nullptr, std::move(record), false, {}});
     return;
   }
+  if (mutated(Mutation::waits_hold_no_host_calls) || mutated(Mutation::waits_hold_no_records) ||
+      mutated(Mutation::waits_hold_no_fills)) {
+    late_wait_ = std::move(record);
+    return;
+  }
   queue_->add({[] {}, nullptr, std::move(record), false, {}});
+}
+
+void Stream::wait_late() {
+  if (late_wait_) queue_->add({[] {}, nullptr, std::exchange(late_wait_, nullptr), false, {}});
 }
 
 void* Stream::native() {
@@ -624,6 +641,7 @@ void* Stream::native() {
 void Stream::host_call(void (*function)(void* user), void* user) {
   if (!device_.abilities().host_calls) abi::unimplemented("stream_host_call");
   if (mutated(Mutation::host_calls_are_lost)) return;
+  if (!mutated(Mutation::waits_hold_no_host_calls)) wait_late();
   if (mutated(Mutation::host_calls_run_at_once)) return function(user);
   if (mutated(Mutation::host_calls_hold_nothing)) {
     add([=] { std::thread([=] { function(user); }).detach(); }, true);
@@ -718,6 +736,7 @@ std::unique_ptr<abi::Graph> Stream::capture_end() {
     if (mutated(Mutation::ends_without_begin)) return std::make_unique<Graph>(std::make_shared<std::vector<Item>>());
     throw abi::Failure(AA_FAILED_PRECONDITION, "capture_end of a stream that does not capture");
   }
+  if (mutated(Mutation::graphs_leak)) leak(3000);
   auto items = std::exchange(captured_, nullptr);
   if (mutated(Mutation::capturing_does_not_end)) captured_ = std::make_shared<std::vector<Item>>();
   if (mutated(Mutation::graphs_lose_their_last_item) && !items->empty()) items->pop_back();
@@ -734,6 +753,7 @@ void Graph::launch(abi::Stream& stream) {
   if (mutated(Mutation::empty_graphs_are_refused) && items_->empty()) {
     throw abi::Failure(AA_INVALID_ARGUMENT, "there is nothing in the graph");
   }
+  if (mutated(Mutation::launches_leak)) leak(1500);
   if (mutated(Mutation::graphs_run_once) && ++launches_ > 1) return;
   if (mutated(Mutation::launches_run_at_once)) {
     for (Item& item : *items_) item.run();

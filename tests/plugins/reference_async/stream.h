@@ -154,6 +154,8 @@ class Stream final : public abi::Stream {
   const std::shared_ptr<Queue>& queue() const noexcept { return queue_; }
   // Runs it now in order, or keeps it for the graph that is being recorded.
   void add(std::function<void()> run, bool host_call = false);
+  // For mutations: enqueues a wait that some items do not wait for.
+  void wait_late();
 
  private:
   // Memory that held items use, and how many items of the queue are complete when it is free again.
@@ -173,6 +175,7 @@ class Stream final : public abi::Stream {
   std::optional<uint64_t> step_;                 // the key of the step that it is in
   std::map<uint64_t, std::vector<Item>> steps_;  // for a mutation: what ran in the first step of a key
   bool repeats_ = false;
+  std::shared_ptr<Record> late_wait_;  // for mutations
   std::vector<Idle> idle_;
 };
 

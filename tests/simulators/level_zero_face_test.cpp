@@ -277,6 +277,8 @@ TEST_F(LevelZeroFace, DevicesFollowTheMask) {
     SCOPED_TRACE(mask);
     run(
         [count = count] {
+          // A loader that counts devices at the start (1.20) finds no driver then.
+          if (count == 0 && ZE(zeInit)(ZE_INIT_FLAG_GPU_ONLY) == ZE_RESULT_ERROR_UNINITIALIZED) return;
           Program p;
           CHECK(p.devices.size() == count);
         },

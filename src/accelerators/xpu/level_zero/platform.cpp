@@ -157,6 +157,8 @@ Discovery discover() {
         "this process was made by fork() after its parent had opened Level Zero, which does not survive that; start "
         "children with exec, or before the accelerator is first used");
   }
+  const char* mask = std::getenv("ZE_AFFINITY_MASK");
+  const std::string masked = mask ? std::string("; ZE_AFFINITY_MASK is \"") + mask + "\"" : std::string();
   Platform platform;
   platform.api = &opened.api;
   const Api& api = opened.api;
@@ -164,10 +166,12 @@ Discovery discover() {
   // what ZE_AFFINITY_MASK hides. zeInit creates no context, and the specification allows fork() after it: "each forked
   // process must call this function", which discover() does.
   if (const Result result = api.zeInit(init_gpu_only); result != success) {
+    // The loader 1.20 counts the devices here, 1.16 does not.
     return unusable(std::string(library_name) + " is there, but zeInit gives " + result_text(result) +
                     (result == error_uninitialized
-                         ? ": it found no driver that works; install the GPU's (Debian package intel-level-zero-gpu or "
-                           "libze-intel-gpu1) and see that this user may open /dev/dri/renderD*"
+                         ? ": it found no driver that works, or none lists a GPU" + masked +
+                               "; install the GPU's driver (Debian package intel-level-zero-gpu or "
+                               "libze-intel-gpu1) and see that this user may open /dev/dri/renderD*"
                          : ""));
   }
   uint32_t driver_count = 0;
@@ -191,10 +195,8 @@ Discovery discover() {
     if (api.zeDriverGetApiVersion(driver, &platform.version) != success) platform.version = 1u << 16;
     break;
   }
-  const char* mask = std::getenv("ZE_AFFINITY_MASK");
   if (platform.devices.empty()) {
-    return unusable(std::to_string(driver_count) + " Level Zero driver(s), but none lists a GPU" +
-                    (mask ? std::string("; ZE_AFFINITY_MASK is \"") + mask + "\"" : std::string()));
+    return unusable(std::to_string(driver_count) + " Level Zero driver(s), but none lists a GPU" + masked);
   }
   const uint32_t version = platform.version;
   const std::string list = mask ? mask : "";

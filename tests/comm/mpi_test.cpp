@@ -76,6 +76,8 @@ class Mpi : public ::testing::TestWithParam<const char*> {
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 1);
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 1);
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 1);
+    setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 1);  // the same for Open MPI 5
+    setenv("PRTE_MCA_hwloc_default_binding_policy", "none", 1);
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 1);  // containers forbid it
   }
   static void TearDownTestSuite() {

@@ -223,7 +223,6 @@ TEST(ProcessGroup, OperationsKeepTheirOrder) {
   }));
 }
 
-// A handle is not complete before its peers have come.
 // A member that waits for another one by means of its own must not keep its part of an operation to itself.
 TEST(ProcessGroup, AnOperationNeedsNoFurtherCallOfThisMember) {
   std::promise<void> finished;
@@ -241,6 +240,7 @@ TEST(ProcessGroup, AnOperationNeedsNoFurtherCallOfThisMember) {
   }));
 }
 
+// A handle is not complete before its peers have come.
 TEST(ProcessGroup, AnAsynchronousOperationDoesNotBlockItsCaller) {
   std::atomic<bool> other_may_come{false};
   expect_none(run_group(2, {}, [&](ProcessGroup& group) {
@@ -291,6 +291,75 @@ TEST(ProcessGroup, OperationsOfSeveralStreamsFollowEachOther) {
       EXPECT_EQ(values_of(second), (Values{80}));
     }
     EXPECT_EQ(values_of(first), (Values{8}));
+  }));
+}
+
+// Memory of the host between members and devices is kept for later operations, which may need more of it. A group of one,
+// because freeing the smaller memory waits for the whole device, and with it for other members that are threads.
+TEST(ProcessGroup, OperationsOfGrowingSizes) {
+  expect_none(run_group(1, {}, [](ProcessGroup& group) {
+    for (const bool async_op : {false, true}) {
+      for (const size_t count : {3, 100'000, 3, 300'000}) {
+        Values values(count);
+        std::iota(values.begin(), values.end(), 0.0F);
+        const Tensor own = tensor_of(values);
+        const Tensor gathered = Tensor::zeros({static_cast<int64_t>(count)}, DType::F32, here());
+        group.all_gather(gathered, own, async_op).wait();
+        group.all_reduce(own, ReduceOp::Sum, async_op).wait();
+        EXPECT_EQ(values_of(gathered), values) << count << " " << async_op;
+        EXPECT_EQ(values_of(own), values) << count << " " << async_op;
+      }
+    }
+  }));
+}
+
+// A device may copy a result long after its operation: the memory that it reads, and the tensor, are not free until then.
+TEST(ProcessGroup, LateResultsAreNotOverwritten) {
+  expect_none(run_group(2, {}, [](ProcessGroup& group) {
+    std::vector<Tensor> tensors;
+    for (int round = 0; round < 8; ++round) {
+      tensors.push_back(tensor_of({static_cast<float>(round), 4}));
+      group.all_reduce(tensors.back(), ReduceOp::Sum, true);
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));  // usually it has run, but for its copy
+    }
+    group.barrier();
+    for (int round = 0; round < 8; ++round) {
+      EXPECT_EQ(values_of(tensors[static_cast<size_t>(round)]), (Values{2 * static_cast<float>(round), 8})) << round;
+    }
+  }));
+}
+TEST(ProcessGroup, LateResultsChangeNoLaterTensor) {
+  expect_none(run_group(2, {}, [](ProcessGroup& group) {
+    for (int round = 0; round < 8; ++round) {
+      group.all_reduce(tensor_of({1, 2, 3}), ReduceOp::Sum, true);
+      std::this_thread::sleep_for(std::chrono::milliseconds(3));
+      const Tensor later = tensor_of({7, 7, 7});
+      group.barrier();
+      EXPECT_EQ(values_of(later), (Values{7, 7, 7})) << round;
+    }
+  }));
+}
+
+TEST(ProcessGroup, ABarrierWaitsForEarlierResults) {
+  expect_none(run_group(2, {}, [](ProcessGroup& group) {
+    constexpr size_t kCount = 1 << 20;
+    const Tensor t = tensor_of(Values(kCount, 1));
+    group.all_reduce(t);
+    group.barrier();
+    EXPECT_TRUE(get_accelerator()->current_stream().query());
+    group.all_reduce(t, ReduceOp::Sum, true);
+    group.barrier();
+    EXPECT_EQ(values_of(t), Values(kCount, 4));
+  }));
+}
+
+TEST(ProcessGroup, TensorsOfTwoDevicesAreRefused) {
+  if (get_accelerator()->device_count() < 2) GTEST_SKIP() << "the accelerator has one device";
+  expect_none(run_group(2, {}, [](ProcessGroup& group) {
+    const Tensor one = Tensor::zeros({1}, DType::F32, get_accelerator()->device(1));
+    EXPECT_THROW(group.all_gather(Tensor::zeros({2}, DType::F32, here()), one), InvalidArgument);
+    EXPECT_THROW(group.all_gather(Tensor::zeros({2}, DType::F32, here()), one, true), InvalidArgument);
+    group.barrier();
   }));
 }
 
@@ -518,8 +587,28 @@ class Captured : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!get_accelerator()->supports_graphs()) GTEST_SKIP() << "the accelerator has no graphs";
+    if (!has_host_calls()) GTEST_SKIP() << "the accelerator has no host calls";
   }
+  static bool has_host_calls() { return (get_accelerator()->device_properties().caps & AA_CAP_HOST_CALL) != 0; }
 };
+
+TEST(ProcessGroup, CapturesWithoutHostCallsAreRefused) {
+  Accelerator& accelerator = *get_accelerator();
+  if (!accelerator.supports_graphs() || (accelerator.device_properties().caps & AA_CAP_HOST_CALL) != 0) {
+    GTEST_SKIP() << "about accelerators with graphs and without host calls";
+  }
+  expect_none(run_group(2, {}, [&](ProcessGroup& group) {
+    const Tensor t = tensor_of({1});
+    Graph graph = accelerator.create_graph();
+    {
+      const ScopeGuard capture = accelerator.capture_to_graph(graph);
+      EXPECT_THROW(group.all_reduce(t), NotImplementedError);
+      EXPECT_THROW(group.all_reduce(t, ReduceOp::Sum, true), NotImplementedError);
+    }
+    group.all_reduce(t);
+    EXPECT_EQ(values_of(t), (Values{2}));
+  }));
+}
 
 TEST_F(Captured, RunsAgainAtEachReplay) {
   Settings settings;
@@ -573,6 +662,45 @@ TEST_F(Captured, AFailureInAReplayIsKept) {
     EXPECT_THROW(group.all_reduce(one), CommunicationError);
   });
   EXPECT_EQ(errors[1], "");
+}
+
+// On an accelerator whose calls complete at once; elsewhere the caller waits before a replay.
+TEST_F(Captured, AReplayFollowsAsynchronousOperations) {
+  if (!get_accelerator()->is_synchronized_device()) GTEST_SKIP() << "the caller waits before a replay";
+  expect_none(run_group(2, {}, [](ProcessGroup& group) {
+    Accelerator& accelerator = *get_accelerator();
+    const Tensor first = tensor_of({1}), second = tensor_of({10});
+    Graph graph = accelerator.create_graph();
+    {
+      const ScopeGuard capture = accelerator.capture_to_graph(graph);
+      group.all_reduce(second);
+    }
+    for (int round = 0; round < 20; ++round) {
+      const Work work = group.all_reduce(first, ReduceOp::Max, group.rank() == 0);
+      accelerator.replay_graph(graph);
+      work.wait();
+    }
+    EXPECT_EQ(values_of(first), (Values{1}));
+    EXPECT_EQ(values_of(second), (Values{10 * 1048576.0F}));
+  }));
+}
+
+// Tensors of the host are the CPU's own.
+TEST_F(Captured, TensorsOfTheHostOnTheCpu) {
+  if (get_accelerator()->name() != "cpu") GTEST_SKIP() << "about the CPU";
+  expect_none(run_group(2, {}, [](ProcessGroup& group) {
+    Accelerator& accelerator = *get_accelerator();
+    const Tensor t = Tensor::zeros({2}, DType::F32);
+    t.fill(1);
+    Graph graph = accelerator.create_graph();
+    {
+      const ScopeGuard capture = accelerator.capture_to_graph(graph);
+      group.all_reduce(t);
+    }
+    EXPECT_EQ(values_of(t), (Values{1, 1}));
+    accelerator.replay_graph(graph);
+    EXPECT_EQ(values_of(t), (Values{2, 2}));
+  }));
 }
 
 // A graph may outlive the group; its replay then has nobody to report a failed group to, and does no harm.

@@ -164,9 +164,11 @@ class CommunicatorGroup final : public ProcessGroup {
 
   void barrier() override {
     setup_.accelerator->flush();
-    path_.finish();
     if (devices_) devices_->communicator().synchronize();
-    runner_->run(runner_->order().issue(), {CommOp::Barrier, 0}, [this] { runner_->communicator().barrier(); });
+    runner_->run(runner_->order().issue(), {CommOp::Barrier, 0}, [this] {
+      path_.finish();
+      runner_->communicator().barrier();
+    });
   }
 
   void inference_all_reduce(const Tensor& tensor) override {

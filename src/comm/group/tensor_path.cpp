@@ -187,7 +187,9 @@ void TensorPath::enqueue(const Place& place, OperationLabel label, const Operand
 }
 
 void TensorPath::finish() const {
-  if (last_stream_ && !synchronous_) last_stream_.synchronize();
+  if (synchronous_) return;
+  if (last_stream_) last_stream_.synchronize();
+  if (copy_stream_) copy_stream_.synchronize();
 }
 
 // The handle of an operation that the group's thread runs, and the resources it needs until it has completed.
@@ -285,8 +287,7 @@ Work TensorPath::start(const Place& place, OperationLabel label, const Operands&
       runner->run(ticket, label, [&] {
         if (ready) ready.synchronize();
         body(runner->communicator(), output, input);
-      });
-      if (copies_back) {
+        if (!copies_back) return;
         const Tensor& target = work->output;
         if (synchronous_) {
           accelerator_.copy(target.data(), output, target.nbytes(), AA_COPY_HOST_TO_DEVICE, work->device);
@@ -296,7 +297,7 @@ Work TensorPath::start(const Place& place, OperationLabel label, const Operands&
           copied = accelerator_.Event();
           copied.record(copy_stream);
         }
-      }
+      });
     } catch (const Error& error) {
       runner->fail(error.what(), error.code());
       failure = std::current_exception();

@@ -41,7 +41,7 @@ class TensorPath {
 
   // Enqueues the operation on the current stream. On an accelerator whose calls complete at once, failures are thrown.
   void enqueue(const Place& place, OperationLabel label, const Operands& operands, OperationBody body);
-  // Blocks until what was enqueued is complete.
+  // Blocks until what was enqueued is complete, and the results of operations whose turn has passed are where their tensors are.
   void finish() const;
   // Passes the operation to the group's thread, after the work of the current stream if a tensor is on a device.
   Work start(const Place& place, OperationLabel label, const Operands& operands, OperationBody body);

@@ -213,6 +213,27 @@ TEST(GgufFamilyFiles, OtherWaysToSayTheSame) {
             1e-4);
 }
 
+// What keys that are missing mean in llama.cpp.
+TEST(GgufFamilyFiles, KeysThatAreMissing) {
+  const auto without = [](const char* name, const std::vector<std::string>& keys) {
+    const FamilyCase reference(name);
+    Json described = gguf_case(name);
+    for (const std::string& key : keys) described["keys"].erase(key);
+    const TestDirectory dir;
+    return load_model_config(dir.write("model.gguf", CaseFile(reference).write(described).file()));
+  };
+  const ModelConfig gemma2 = without("gemma2_1", {"gemma2.attention.sliding_window", "gemma2.attn_logit_softcapping",
+                                                  "gemma2.final_logit_softcapping"});
+  EXPECT_EQ(gemma2.sliding_window, 4096);
+  EXPECT_EQ(gemma2.attention_softcap, 50.0F);
+  EXPECT_EQ(gemma2.logits_softcap, 30.0F);
+  EXPECT_EQ(without("gemma3_text_1", {"gemma3.rope.freq_base_swa"}).window_rope.value().theta, 10000.0);
+  const ModelConfig deepseek =
+      without("deepseek_v2_1", {"deepseek2.expert_weights_norm", "deepseek2.expert_gating_func"});
+  EXPECT_FALSE(deepseek.experts.normalizes);
+  EXPECT_FALSE(deepseek.experts.uses_sigmoid);
+}
+
 // No key says how Gemma scales scores; the largest model of a version is known by its number of layers.
 TEST(GgufFamilyFiles, ScalesOfTheLargestGemmas) {
   for (const auto& [name, layers, scale] :

@@ -39,6 +39,7 @@ void compose_cohere2(const JsonRef& root, ModelConfig& config) {
 
 void compose_glm(const JsonRef& root, ModelConfig& config) {
   config.rope_interleaved = true;
+  config.eos_token_ids = {151329, 151336, 151338};
   config.qkv_bias = read_flag(root, "attention_bias", true);
 }
 
@@ -110,8 +111,7 @@ const FamilyDefinition glm = {
     .family = Family::Glm,
     .model_type = "glm",
     .architecture = "GlmForCausalLM",
-    .defaults =
-        {.kv_heads = 2, .head_dim = 128, .positions = 131072, .eps = 1.5625e-7, .rotary_share = 0.5, .eos = 151329},
+    .defaults = {.kv_heads = 2, .head_dim = 128, .positions = 131072, .eps = 1.5625e-7, .rotary_share = 0.5},
     .names = {.gate_up = "mlp.gate_up_proj"},
     .fields = glm_fields,
     .compose = compose_glm,
@@ -121,8 +121,7 @@ const FamilyDefinition glm4 = {
     .family = Family::Glm4,
     .model_type = "glm4",
     .architecture = "Glm4ForCausalLM",
-    .defaults =
-        {.kv_heads = 2, .head_dim = 128, .positions = 131072, .eps = 1.5625e-7, .rotary_share = 0.5, .eos = 151329},
+    .defaults = {.kv_heads = 2, .head_dim = 128, .positions = 131072, .eps = 1.5625e-7, .rotary_share = 0.5},
     .names = {.attention_norm = "post_self_attn_layernorm",
               .mlp_norm = "post_attention_layernorm",
               .mlp_output_norm = "post_mlp_layernorm",

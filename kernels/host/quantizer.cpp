@@ -249,6 +249,7 @@ AA_ONCE void unpack(const uint8_t* bytes, int64_t n, int8_t* out) {
 }
 
 // Returns the n values from element `begin` on, one to a byte, in the array or in `buffer`; up to padded(n) may be read.
+// Both are even for values of 4 bits, as are the sizes of their groups.
 AA_ONCE const int8_t* read_values(const void* values, int32_t bits, int64_t begin, int64_t n, int8_t* buffer) {
   if (bits == 8) {
     const int8_t* from = static_cast<const int8_t*>(values) + begin;
@@ -256,15 +257,7 @@ AA_ONCE const int8_t* read_values(const void* values, int32_t bits, int64_t begi
     __builtin_memcpy(buffer, from, static_cast<size_t>(n));
     return buffer;
   }
-  const uint8_t* bytes = static_cast<const uint8_t*>(values);
-  if (begin % 2 == 0) {
-    unpack(bytes + begin / 2, n + n % 2, buffer);
-    return buffer;
-  }
-  for (int64_t i = 0; i < n; ++i) {
-    const uint8_t byte = bytes[(begin + i) / 2];
-    buffer[i] = static_cast<int8_t>(static_cast<int8_t>((begin + i) % 2 ? byte << 4 : byte) >> 4);
-  }
+  unpack(static_cast<const uint8_t*>(values) + begin / 2, n, buffer);
   return buffer;
 }
 

@@ -258,6 +258,7 @@ TEST_P(MatmulTest, EveryLayout) {
   constexpr Layout kAll[] = {Layout::Dense, Layout::PaddedRows, Layout::Transposed, Layout::Strided};
   for (Layout x : kAll) {
     for (Layout w : kAll) {
+      check_linear({.m = 2, .n = 13, .k = 37, .x_layout = x, .w_layout = w});
       for (Layout out : kAll) {
         for (int64_t m : {1, 2, 21, 40}) {
           Case c{.m = m, .n = 13, .k = m == 40 ? 67 : 66, .x = m == 40 ? DType::BF16 : DType::F16, .w = DType::BF16};

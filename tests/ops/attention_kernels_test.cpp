@@ -7,9 +7,12 @@
 #include "accelerators/cpu/kernels/attention_plan.h"
 #include "accelerators/cpu/kernels/attention_token.h"
 #include "ops/attention_cases.h"
+#include "ops/end_of_memory.h"
 
 namespace anyaccel::cpu::testing {
 namespace {
+
+using anyaccel::testing::EndOfMemory;
 
 // A token's attention in double precision, and how far from it the result may be. Queries are rounded to bf16 before if `rounds`;
 // weights may be off by half a unit of bf16 each then. Each counts for the distance of its value from the result, since
@@ -121,6 +124,11 @@ TEST(AttentionKernels, ATokenOverTransposedKeys) {
       const aa_attention_params params = params_of(
           d, random.chance(0.3) ? static_cast<int32_t>(random.integer(1, 300)) : 0, random.chance(0.2) ? 5.0f : 0.0f);
       OpCase c = make_case(random, {1, group, 1, d, 1, slots + 3}, false, DType::BF16, params);
+      // Slots that do not follow each other in memory, and values whose elements do not.
+      if (const int64_t layout = random.integer(0, 5); layout >= 3) {
+        TestTensor& cache = c.tensors[layout == 3 ? 2 : 3];
+        cache = TestTensor::with_gaps(DType::BF16, cache.shape(), layout == 5 ? Shape{1, 1, 1, 2} : Shape{1, 1, 2, 1});
+      }
       set_tokens(
           c, [](int64_t) { return 0; }, [&](int64_t) { return slots - 1; });
       if (kind < 3 && random.chance(0.3)) add_of_heads(random, c);
@@ -343,20 +351,21 @@ TEST(AttentionKernels, TheMatrixUnitSplitsSlots) {
 }
 
 // The form by row gives a token the same bits in a prompt, in a part of it, and alone.
-void compute_by_row(void (*run)(const AttentionCall&, const AttentionTile&)) {
+void compute_by_row(int64_t before, const std::function<void(OpCase&, const aa_attention_params&)>& run) {
   for_each_seed([&](Random& random) {
     for (const int64_t size : {64L, 128L, 96L}) {
       const aa_attention_params params = params_of(size, size == 128 ? 70 : 0);
-      OpCase whole = matrix_case(random, params, 90, random.pick<int64_t>({1, 3}), size, 50);
+      OpCase whole = matrix_case(random, params, 90, random.pick<int64_t>({1, 3}), size, before);
       // All scores of a row are some 1000 and a little, so that a difference of their rounding becomes one of weights.
       if (random.chance(0.7)) {
         whole.tensors[1].fill([&](int64_t e) { return e % size == 0 ? 6000.0 : random.normal(); });
         whole.tensors[2].fill([&](int64_t e) { return e % size == 0 ? 1.0 : random.normal(); });
       }
       OpCase first = whole;
-      run_tiles(first, params, true, run);
+      run(first, params);
       const int64_t heads = whole.tensors[1].shape()[1];
-      // Those from 13 and 77 on end with a block of 64 slots, which the tokens before them in a group do not see to its end.
+      // With 50 tokens before, those from 13 and 77 on end with a block of 64 slots, which the tokens before them in a group do
+      // not see to its end.
       for (const auto& [from, count] :
            {std::pair<int64_t, int64_t>{0, 1}, {13, 1}, {12, 2}, {17, 1}, {77, 1}, {30, 41}, {30, 48}, {89, 1}}) {
         OpCase part = whole;
@@ -367,8 +376,8 @@ void compute_by_row(void (*run)(const AttentionCall&, const AttentionTile&)) {
         for (int64_t e = 0; e < count * heads * size; ++e) {
           part.tensors[1].set(e, whole.tensors[1].number(from * heads * size + e));
         }
-        for (int64_t t = 0; t < count; ++t) part.tensors[5].set(t, 50 + from + t);
-        run_tiles(part, params, true, run);
+        for (int64_t t = 0; t < count; ++t) part.tensors[5].set(t, before + from + t);
+        run(part, params);
         for (int64_t e = 0; e < count * heads * size; ++e) {
           ASSERT_EQ(part.tensors[0].number(e), first.tensors[0].number(from * heads * size + e))
               << count << " tokens from " << from << ", element " << e;
@@ -378,9 +387,51 @@ void compute_by_row(void (*run)(const AttentionCall&, const AttentionTile&)) {
   });
 }
 
+// Heads whose sizes are no multiples of vectors, in caches that end where memory ends.
+TEST(AttentionKernels, NothingBehindTheCachesIsRead) {
+  Random random(8);
+  EndOfMemory key_memory(1 << 16), value_memory(1 << 16);
+  for (const DType dtype : {DType::F32, DType::BF16}) {
+    for (const int64_t size : {8, 20, 42, 96}) {
+      for (const int64_t tokens : {1, 3}) {
+        OpCase c = make_case(random, {tokens, 2, 1, size, 1, 70}, false, dtype, params_of(size));
+        set_tokens(
+            c, [](int64_t) { return 0; }, [&](int64_t t) { return 70 - tokens + t; });
+        SCOPED_TRACE(c.text());
+        for_each_isa([&](Isa) {
+          OpCase expected = c;
+          run(expected, true);
+          std::vector<aa_tensor> views;
+          for (TestTensor& tensor : c.tensors) views.push_back(tensor.view());
+          const auto bytes = static_cast<size_t>(70 * size) * dtype_size(dtype);
+          views[2].data = key_memory.put(views[2].data, bytes);
+          views[3].data = value_memory.put(views[3].data, bytes);
+          aa_op_call call{};
+          call.struct_size = sizeof(call);
+          call.tensors = views.data();
+          call.tensor_count = static_cast<uint32_t>(views.size());
+          call.params = c.params.data();
+          run_call("attention", call, true);
+          EXPECT_TRUE(c.tensors[0].same_bytes(expected.tensors[0]));
+        });
+      }
+    }
+  }
+}
+
 TEST(AttentionKernels, TheMatrixUnitComputesByRow) {
-  compute_by_row(run_attention_matrix_emulated);
-  if (has_attention_matrix()) compute_by_row(run_attention_matrix);
+  const auto by = [](void (*kernel)(const AttentionCall&, const AttentionTile&)) {
+    return [kernel](OpCase& c, const aa_attention_params& params) { run_tiles(c, params, true, kernel); };
+  };
+  compute_by_row(50, by(run_attention_matrix_emulated));
+  if (has_attention_matrix()) compute_by_row(50, by(run_attention_matrix));
+}
+
+// Contexts that are long enough to be shared out among threads, which the form by row is not.
+TEST(AttentionKernels, TheOpComputesByRow) {
+  for_each_isa([](Isa) {
+    compute_by_row(700, [](OpCase& c, const aa_attention_params&) { run_as("attention_by_row", c, true); });
+  });
 }
 
 }  // namespace

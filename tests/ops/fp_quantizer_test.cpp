@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "ops/end_of_memory.h"
 #include "ops/quant_test_support.h"
 
 namespace anyaccel {
@@ -245,6 +246,22 @@ TEST(FPQuantizer, GroupsOfEveryLength) {
           expect_storage(ops->quantize(x, size, f.format, &random), FpReference(f, numbers, groups, &state), f);
         }
       }
+    }
+  }
+}
+
+// A group need not fill the last vector of its codes. The codes end where memory ends.
+TEST(FPQuantizer, ReadsNothingBeyondTheCodes) {
+  if (device_under_test()) GTEST_SKIP() << "about memory of the host";
+  const auto ops = fp_quantizer();
+  EndOfMemory memory(4096);
+  for (const int64_t size : {32, 96}) {
+    const Tensor x = make_tensor(random_numbers(3 * size, 31), {3 * size});
+    for (const Format& f : formats()) {
+      const Tensor stored = ops->quantize(x, size, f.format);
+      void* const codes = memory.put(stored.data(), stored.nbytes());
+      const Tensor last = Tensor::from_blob(codes, stored.shape(), stored.dtype(), nullptr);
+      EXPECT_EQ(bytes_of(ops->dequantize(last, f.format)), bytes_of(ops->dequantize(stored, f.format))) << f.bits;
     }
   }
 }

@@ -85,6 +85,15 @@ class TestTensor {
     build(order, Shape(shape_.size(), 1), {}, {});
   }
 
+  // Row-major, with gaps: `gaps` has a factor of each dimension's stride.
+  static TestTensor with_gaps(DType dtype, Shape shape, const Shape& gaps) {
+    TestTensor t(dtype, std::move(shape));
+    std::vector<int> order(t.shape_.size());
+    for (size_t d = 0; d < order.size(); ++d) order[d] = static_cast<int>(d);
+    t.build(order, gaps, {}, {});
+    return t;
+  }
+
   // Any layout: permuted dimensions, gaps; for inputs (`input`) also broadcast and negative strides.
   static TestTensor random_layout(Random& random, DType dtype, Shape shape, bool input) {
     TestTensor t;

@@ -32,6 +32,7 @@ class FakeVendor final : public Vendor {
   const OpSet* op_set = nullptr;
   size_t offset = 0;           // of new memory from what malloc gives
   bool takes_pageable = true;  // else a copy from or to memory that is not locked fails
+  bool events_pass = true;     // else a query finds them not complete
   std::map<char*, size_t> locked;
 
   const char* accelerator() const override { return "fake"; }
@@ -120,7 +121,7 @@ class FakeVendor final : public Vendor {
   Answer event_destroy(EventHandle) override { return answer("event_destroy"); }
   Answer event_record(EventHandle, StreamHandle) override { return answer("event_record"); }
   Answer event_query(EventHandle, bool& done) override {
-    done = true;  // whatever happened before it: errors are the stream's
+    done = events_pass;  // whatever happened before it: errors are the stream's
     return answer("event_query");
   }
   Answer event_synchronize(EventHandle) override { return answer("event_synchronize"); }
@@ -159,9 +160,10 @@ class FakeVendor final : public Vendor {
 };
 
 // One op, number 7: adds aa_increment_params::amount to the bytes of a tensor, by way of a workspace.
-class FakeOps final : public OpSet {
+class FakeOps : public OpSet {
  public:
   mutable std::vector<void*> taken;
+  mutable aa_packed* packed = nullptr;  // of the latest call
 
   int find(const char* name) const override { return std::string(name) == "increment" ? 7 : -1; }
   bool supports(const aa_op_call& call) const override { return call.op == 7; }
@@ -169,11 +171,18 @@ class FakeOps final : public OpSet {
     const aa_tensor& x = call.tensors[0];
     auto* const between = static_cast<unsigned char*>(workspace.take(64));
     taken.push_back(between);
+    packed = call.packed != nullptr ? call.packed[0] : nullptr;
     auto* const bytes = static_cast<unsigned char*>(x.data);
     const auto amount = static_cast<const aa_increment_params*>(call.params)->amount;
     for (int64_t i = 0; i < x.shape[0]; ++i) between[i] = static_cast<unsigned char>(bytes[i] + amount);
     std::memcpy(bytes, between, static_cast<size_t>(x.shape[0]));
   }
+};
+
+// Holds the calls of a step back.
+class StepOps final : public FakeOps {
+ public:
+  bool merges() const override { return true; }
 };
 
 template <class Call>
@@ -280,8 +289,13 @@ TEST_F(QueueRuntime, WaitsAroundCopiesOfPageableMemoryOnly) {
   EXPECT_EQ(vendor->calls["stream_synchronize"], before);
   stream->copy(copying(pageable.data(), memory.pointer, 256, AA_COPY_DEVICE_TO_HOST));
   EXPECT_EQ(vendor->calls["stream_synchronize"], before + 2);
+  // Memory that is locked at its beginning only.
+  const aa_allocation shorter = allocate(250, AA_MEMORY_PINNED);
+  stream->copy(copying(static_cast<char*>(shorter.pointer) + 8, memory.pointer, 248, AA_COPY_DEVICE_TO_HOST));
+  EXPECT_EQ(vendor->calls["stream_synchronize"], before + 4);
   device->mem_free(memory);
   device->mem_free(pinned);
+  device->mem_free(shorter);
 }
 
 TEST_F(QueueRuntime, StagesPageableMemoryWhereTheVendorTakesNone) {
@@ -303,11 +317,13 @@ TEST_F(QueueRuntime, StagesPageableMemoryWhereTheVendorTakesNone) {
   const aa_allocation pinned = allocate(256, AA_MEMORY_PINNED);
   stream->copy(copying(memory.pointer, pinned.pointer, 256, AA_COPY_HOST_TO_DEVICE));
   EXPECT_EQ(vendor->calls["allocate_pinned"], 3);
-  // An error leaves the buffers in order.
+  // An error leaves the buffers in order, and nothing waiting to be copied.
+  const int waits = vendor->calls["stream_synchronize"];
   vendor->fails_next["copy_async"] = error_failed;
   EXPECT_EQ(
       failure_of([&] { stream->copy(copying(memory.pointer, source.data(), most, AA_COPY_HOST_TO_DEVICE)); }).code(),
       AA_INTERNAL);
+  EXPECT_EQ(vendor->calls["stream_synchronize"], waits + 1);
   stream->copy(copying(memory.pointer, source.data(), most, AA_COPY_HOST_TO_DEVICE));
   stream->copy(copying(destination.data(), memory.pointer, most, AA_COPY_DEVICE_TO_HOST));
   EXPECT_EQ(std::memcmp(destination.data(), source.data(), most), 0);
@@ -377,6 +393,19 @@ TEST_F(QueueRuntime, KeepsAnErrorThatTheVendorTellsOnce) {
   EXPECT_EQ(failure_of([&] { stream->close(); }).native_code(), error_failed);
 }
 
+// The caller frees what the work uses, which must have ended.
+TEST_F(QueueRuntime, WaitsOnceMoreAfterAWaitThatFailed) {
+  fail_stream();
+  const int before = vendor->calls["stream_synchronize"];
+  EXPECT_EQ(failure_of([&] { stream->synchronize(); }).native_code(), error_failed);
+  EXPECT_EQ(vendor->calls["stream_synchronize"], before + 2);
+}
+
+TEST_F(QueueRuntime, ClosingAStreamTellsItsError) {
+  fail_stream();
+  EXPECT_EQ(failure_of([&] { stream->close(); }).native_code(), error_failed);
+}
+
 TEST_F(QueueRuntime, AStreamThatWaitsForAFailedOneFails) {
   const auto waiting = device->stream_create({});
   const auto bystander = device->stream_create({});
@@ -386,6 +415,12 @@ TEST_F(QueueRuntime, AStreamThatWaitsForAFailedOneFails) {
   waiting->wait_event(*event);
   EXPECT_EQ(failure_of([&] { waiting->synchronize(); }).native_code(), error_failed);
   bystander->synchronize();
+  // The records that were waited for are given back when a later one of the stream has passed.
+  const auto busy = device->stream_create({});
+  const auto later = device->event_create({});
+  busy->wait_event(*event);
+  for (int i = 0; i < 3; ++i) later->record(*busy);
+  EXPECT_EQ(failure_of([&] { busy->synchronize(); }).native_code(), error_failed);
 }
 
 TEST_F(QueueRuntime, WaitsStayBoundToTheirRecord) {
@@ -420,6 +455,11 @@ TEST_F(QueueRuntime, TimesOnlyWhatHasTimes) {
   plain->record(*stream);
   EXPECT_EQ(start->elapsed(*end), 2.5);
   EXPECT_EQ(failure_of([&] { start->elapsed(*plain); }).code(), AA_FAILED_PRECONDITION);
+  vendor->events_pass = false;
+  start->record(*stream);
+  end->record(*stream);
+  EXPECT_EQ(failure_of([&] { start->elapsed(*end); }).code(), AA_FAILED_PRECONDITION);
+  vendor->events_pass = true;
 }
 
 TEST_F(QueueRuntime, ReplaysWhatItRecorded) {
@@ -451,6 +491,26 @@ TEST_F(QueueRuntime, ReplaysWhatItRecorded) {
   device->mem_free(other);
 }
 
+// They share the graph's memory.
+TEST_F(QueueRuntime, LaunchesOfAGraphFollowEachOther) {
+  const aa_allocation memory = allocate(64), other = allocate(64);
+  const auto second = device->stream_create({});
+  stream->capture_begin();
+  stream->copy(copying(other.pointer, memory.pointer, 64, AA_COPY_DEVICE_TO_DEVICE));
+  std::unique_ptr<abi::Graph> graph = stream->capture_end();
+  vendor->events_pass = false;
+  graph->launch(*stream);
+  EXPECT_EQ(vendor->calls["stream_wait"], 0);
+  graph->launch(*second);
+  EXPECT_EQ(vendor->calls["stream_wait"], 1);
+  const int waits = vendor->calls["event_synchronize"];
+  graph.reset();  // nothing of it may be running then
+  EXPECT_EQ(vendor->calls["event_synchronize"], waits + 1);
+  vendor->events_pass = true;
+  device->mem_free(memory);
+  device->mem_free(other);
+}
+
 TEST_F(QueueRuntime, RecordsOpsWithWhatTheyWereGiven) {
   const FakeOps ops;
   vendor->op_set = &ops;
@@ -472,16 +532,21 @@ TEST_F(QueueRuntime, RecordsOpsWithWhatTheyWereGiven) {
   call.tensor_count = 1;
   call.params = &params;
   call.params_size = sizeof(params);
+  int weight = 0;
+  auto* packed = reinterpret_cast<aa_packed*>(&weight);
+  call.packed = &packed;
   EXPECT_TRUE(device->supports_op(call));
   stream->capture_begin();
   EXPECT_TRUE(stream->enqueue_op(call));
   std::unique_ptr<abi::Graph> graph = stream->capture_end();
   tensor = {};  // lent for the call only
   params = {};
+  packed = nullptr;
   EXPECT_EQ(bytes[0], 1);
   graph->launch(*stream);
   graph->launch(*stream);
   EXPECT_EQ(bytes[9], 11);
+  EXPECT_EQ(ops.packed, reinterpret_cast<aa_packed*>(&weight));
   EXPECT_EQ(bytes[10], 1);
   ASSERT_EQ(ops.taken.size(), 2u);
   EXPECT_EQ(ops.taken[0], ops.taken[1]);  // the graph's own
@@ -490,6 +555,35 @@ TEST_F(QueueRuntime, RecordsOpsWithWhatTheyWereGiven) {
   EXPECT_EQ(vendor->calls["free"], frees + 1);
   call.op = 8;
   EXPECT_FALSE(stream->enqueue_op(call));
+  device->mem_free(memory);
+}
+
+// A step that found no memory is computed later.
+TEST_F(QueueRuntime, AStepWithoutMemoryIsTriedAgain) {
+  const StepOps ops;
+  vendor->op_set = &ops;
+  const aa_allocation memory = allocate(64);
+  auto* const bytes = static_cast<unsigned char*>(memory.pointer);
+  std::memset(bytes, 1, 64);
+  aa_tensor tensor{};
+  tensor.data = bytes;
+  tensor.ndim = 1;
+  tensor.shape[0] = 10;
+  auto params = abi::sized<aa_increment_params>();
+  params.amount = 5;
+  aa_op_call call{};
+  call.op = 7;
+  call.tensors = &tensor;
+  call.tensor_count = 1;
+  call.params = &params;
+  call.params_size = sizeof(params);
+  stream->step_begin({});
+  EXPECT_TRUE(stream->enqueue_op(call));
+  EXPECT_EQ(bytes[0], 1);
+  vendor->fails_next["allocate"] = error_memory;
+  EXPECT_EQ(failure_of([&] { stream->step_end(); }).code(), AA_RESOURCE_EXHAUSTED);
+  stream->synchronize();
+  EXPECT_EQ(bytes[0], 6);
   device->mem_free(memory);
 }
 

@@ -220,6 +220,12 @@ TEST(FamilyFields, ThatChangeTheComputationAreRefused) {
         {"attn_config", {{"alibi_bias_max", 16}}},
         {"attn_config", {{"clip_qkv", 6.0}}},
         {"attn_config", {{"qk_ln", true}}},
+        {"attn_config", {{"prefix_lm", true}}},
+        {"attn_config", {{"kv_n_heads", 1}}},
+        {"attn_config", {{"sliding_window_size", 5}}},
+        {"embedding_fraction", 0.5},
+        {"norm_type", "rmsnorm"},
+        {"ffn_config", {{"ffn_type", "mptmlp"}}},
         {"attn_config", {{"attn_type", "multiquery_attention"}}}}},
       {"falcon_2", {{"parallel_attn", false}, {"num_kv_heads", 3}}},
       {"mixtral_1",
@@ -252,6 +258,25 @@ TEST(FamilyFields, ThatChangeTheComputationAreRefused) {
       EXPECT_THROW(parse_model_config(config.dump(), "config.json"), CheckpointError) << name << " " << field;
     }
   }
+}
+
+TEST(FamilyFields, OfGptNeoXHaveOlderNames) {
+  Json config = FamilyCase("gpt_neox_1").data.at("config");
+  config.erase("rope_parameters");
+  config["rotary_emb_base"] = 5000;
+  config["rotary_pct"] = 0.5;
+  const ModelConfig read = parse_model_config(config.dump(), "config.json");
+  EXPECT_EQ(read.rope.theta, 5000.0);
+  EXPECT_EQ(read.rope.rotary_dim, read.head_dim / 2);
+}
+
+// The list of windows counts, and not which layers rotate.
+TEST(FamilyFields, OfSmolLm3sWindows) {
+  Json config = FamilyCase("smollm3_3").data.at("config");
+  config["layer_types"] = {"sliding_attention", "full_attention", "full_attention"};
+  const ModelConfig read = parse_model_config(config.dump(), "config.json");
+  EXPECT_EQ(read.layer_has_window, (std::vector<uint8_t>{1, 0, 0}));
+  EXPECT_EQ(read.layer_without_rope, (std::vector<uint8_t>{0, 1, 0}));
 }
 
 TEST(FamilyFields, OfGemmasActivationAgree) {

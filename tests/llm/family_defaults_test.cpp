@@ -103,18 +103,39 @@ TEST(FamilyDefaults, AreThoseOfTransformers) {
 
 // By the code in the models' directories, since transformers has no class for them.
 TEST(FamilyDefaults, OfBaichuan) {
-  const ModelConfig config = read({{"model_type", "baichuan"},
-                                   {"vocab_size", 125696},
-                                   {"hidden_size", 5120},
-                                   {"intermediate_size", 13696},
-                                   {"num_hidden_layers", 40},
-                                   {"num_attention_heads", 40}});
+  Json fields = {{"model_type", "baichuan"},   {"vocab_size", 125696},    {"hidden_size", 5120},
+                 {"intermediate_size", 13696}, {"num_hidden_layers", 40}, {"num_attention_heads", 40}};
+  const ModelConfig config = read(fields);
   EXPECT_EQ(config.rms_norm_eps, 1e-6F);
   EXPECT_EQ(config.max_position_embeddings, 4096);
   EXPECT_EQ(config.bos_token_id, 1);
   EXPECT_EQ(config.eos_token_ids, std::vector<int32_t>{2});
   EXPECT_FALSE(config.tie_word_embeddings);
   EXPECT_TRUE(config.divides_lm_head_rows);
+  fields["max_position_embeddings"] = 4096;  // as the models that rotate, which have another size
+  EXPECT_THROW(read(fields), CheckpointError);
+}
+
+// A number of heads for keys and values that is null, unlike one that is missing, means as many as for queries.
+TEST(FamilyDefaults, AreNotThoseOfNull) {
+  Json config = stored_families().at("smollm3");
+  config["num_key_value_heads"] = nullptr;
+  EXPECT_EQ(read(config).num_key_value_heads, 16);
+}
+
+// Models of the newer form have two norms in a layer, and the older ones one.
+TEST(FamilyDefaults, OfFalcon) {
+  Json config = stored_families().at("falcon");
+  EXPECT_EQ(read(config).residual, Residual::ParallelOne);
+  config["new_decoder_architecture"] = true;
+  EXPECT_EQ(read(config).residual, Residual::ParallelTwo);
+  // transformers rounds the slopes of ALiBi to bf16, and then multiplies them.
+  config["alibi"] = true;
+  const ModelConfig alibi = read(config);
+  for (const float slope : alibi_slopes(alibi)) {
+    const float before = slope / alibi.alibi_scale;
+    EXPECT_NEAR(before, bf16_to_float(float_to_bf16(before)), 1e-6F * before);
+  }
 }
 
 // Scores are scaled by a number of its own, whatever the size of a head.
@@ -144,6 +165,7 @@ TEST(FamilyDefaults, OfDeepSeeksYarn) {
   EXPECT_FLOAT_EQ(scale_with({{"factor", 40.0}}), 1.0F);
   const float factor = 0.1F * std::log(40.0F) + 1;
   EXPECT_FLOAT_EQ(scale_with({{"factor", 40.0}, {"mscale_all_dim", 1.0}}), factor * factor);
+  EXPECT_FLOAT_EQ(read(config).rope.attention_factor, factor);  // as if there were neither, since there is no mscale
   EXPECT_FLOAT_EQ(scale_with({{"factor", 0.5}, {"mscale_all_dim", 1.0}}), 1.0F);
   // Layers that predict further tokens are in the files, and not computed.
   EXPECT_EQ(read(config).unused_layers, 1);

@@ -104,6 +104,18 @@ TEST(Gguf, RopeScalingUnderOtherNames) {
   EXPECT_EQ(logits({{"llama.rope.scaling.factor", 0.0f}}), logits({}));
 }
 
+TEST(Gguf, YarnWithoutFurtherKeys) {
+  GgufWriter writer = gguf_of_directory(anyaccel::testing::models_directory() + "/llama_gqa");
+  writer.add("llama.rope.scaling.type", "yarn");
+  writer.add("llama.rope.scaling.factor", 4.0F);
+  const TestDirectory dir;
+  const ModelConfig config = load_model_config(dir.write("m.gguf", writer.file()));
+  EXPECT_EQ(config.rope.beta_fast, 32.0);
+  EXPECT_EQ(config.rope.beta_slow, 1.0);
+  EXPECT_EQ(config.rope.original_max_position_embeddings, config.max_position_embeddings);
+  EXPECT_FLOAT_EQ(config.rope.attention_factor, 1 + 0.1F * std::log(4.0F));
+}
+
 TEST(Gguf, EveryKindOfEndEndsAText) {
   GgufWriter writer = gguf_of_directory(anyaccel::testing::models_directory() + "/llama_gqa");
   writer.add("tokenizer.ggml.eos_token_id", 2u);
@@ -496,6 +508,14 @@ TEST(Gguf, ModelsThatNeedSomethingElseAreRefusedByName) {
   });
   refused("has the tensor \"rope_factors_long.weight\" without a rope.scaling.type of longrope",
           [&](GgufWriter& w) { w.add_tensor("rope_factors_long.weight", {8}, 0, ones); });
+  const std::string zeros(32, '\0');
+  refused("expected finite ones above 0", [&](GgufWriter& w) { w.add_tensor("rope_freqs.weight", {8}, 0, zeros); });
+  refused("beside longrope", [](GgufWriter& w) {
+    w.add("llama.rope.scaling.type", "longrope");
+    w.add("llama.rope.scaling.factor", 2.0F);
+  });
+  refused("llama.rope.dimension_count", [](GgufWriter& w) { w.add("llama.rope.dimension_count", 8u); });
+  refused("rows; expected 5", [](GgufWriter& w) { w.add("llama.vocab_size", 5u); });
   const std::string_view value_length = "llama.attention.value_length";
   const auto odd_values = dir.write(
       "v.gguf", changed_after(gguf_of_directory(directory).file(), value_length, value_length.size() + 4, uint32_t{8}));

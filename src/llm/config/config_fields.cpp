@@ -215,8 +215,6 @@ std::optional<JsonRef> rope_object(const JsonRef& root, const RopeRules& rules, 
           "is there beside rope_parameters, with which transformers merges it in models of this type; expected one of "
           "them");
     }
-    const bool older_form = !rules.layer_type.empty() && !parameters->has(rules.layer_type);
-    if (older_form && rules.layer_type != "full_attention") return {};
   } else {
     parameters = root.find(name = "rope_parameters");
   }

@@ -92,6 +92,10 @@ HWY_INLINE __m256i look_up(__m256i indices, __m128i table) {
 HWY_INLINE __m128i iq4_table() {
   return _mm_setr_epi8(-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
 }
+// The scale of a block of MXFP4, 2^(e - 128). std::ldexp() takes as long as the products of the block.
+inline float mxfp4_scale(uint8_t e) {
+  return std::bit_cast<float>(e < 2 ? uint32_t{0x00200000} << e : (e - uint32_t{1}) << 23);
+}
 HWY_INLINE __m128i mxfp4_table() { return _mm_setr_epi8(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12); }
 struct Iq4Nl {
   static constexpr int64_t kValues = 32, kBytes = 18;
@@ -105,9 +109,7 @@ struct Mxfp4 {
   static constexpr int64_t kValues = 32, kBytes = 17;
   template <class S>
   static HWY_INLINE void add(S& to, const uint8_t* b, int64_t g) {
-    // 2^(b[0] - 128); std::ldexp() takes as long as the products
-    const uint32_t bits = b[0] < 2 ? uint32_t{0x00200000} << b[0] : (b[0] - uint32_t{1}) << 23;
-    const auto d = std::bit_cast<float>(bits);
+    const float d = mxfp4_scale(b[0]);
     to.add(g, look_up(nibbles(b + 1), mxfp4_table()), d);
   }
 };
@@ -305,7 +307,7 @@ struct Decoded {
   HWY_INLINE void add(int64_t g, __m256i q, float scale, float offset = 0) const {
     store(g, q, _mm256_set1_ps(scale), _mm256_set1_ps(scale), _mm256_set1_ps(offset), _mm256_set1_ps(offset));
   }
-  // The same with numbers of its own for the first and the last 16 values, in the halves of the vectors.
+  // The same with two scales and two offsets: the lower half of each vector is for the first 16 values, the upper for the last 16.
   HWY_INLINE void add_halves(int64_t g, __m256i q, __m256 scales, __m256 offsets) const {
     store(g, q, lower(scales), upper(scales), lower(offsets), upper(offsets));
   }

@@ -12,9 +12,10 @@ namespace anyaccel::cpu {
 struct BlockRow {
   // [k], of Q8_0 [2 k], and zeros up to a whole block of 256: the groups of 32 of a block in the order in which a kernel meets them.
   const int8_t* values = nullptr;
-  const float* first = nullptr;  // [ceil(k / 256)][16]: factors for the scales of the weights
-  const float* second =
-      nullptr;  // [ceil(k / 256)][16]: what corrects for offsets of the weights, as floats or as integers
+  // [ceil(k / 256)][16]: factors for the scales of the weights.
+  const float* first = nullptr;
+  // [ceil(k / 256)][16]: what corrects for offsets of the weights, as floats or as integers.
+  const float* second = nullptr;
 };
 
 // Returns true if the processor and the format have such products for m rows of k columns and no others are faster.

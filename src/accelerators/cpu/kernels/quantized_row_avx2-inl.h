@@ -6,7 +6,9 @@
 // multiplies unsigned weights with signed bytes of x and adds pairs of products in 16 bits, and horizontal additions
 // continue in 16 bits as long as nothing can overflow. With weights of 4 or 5 bits that leaves so few sums that eight
 // groups of 32 values share one conversion and one multiply-add with a vector of eight scales. The larger values of
-// Q6_K and Q8_0 allow that for two groups and for one. The scales of a block's eight groups are computed in one vector.
+// Q6_K and Q8_0 allow that for two groups and for one (Q2_K and Q3_K, whose scales are for 16 values, go like Q6_K); values that are
+// looked up (IQ4, MXFP4) are widened to 32 bits at once, and eight groups share the rest. The scales of a block's eight groups are
+// computed in one vector.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

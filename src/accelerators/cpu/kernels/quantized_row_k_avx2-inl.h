@@ -110,7 +110,8 @@ HWY_INLINE __m256 times_bytes(__m128i bytes, const float* numbers) {
 
 // Formats with a scale for each 16 values, an integer, times a number d for the block. Format::scales_of(b) has the 16 scales,
 // Format::kAtD is where d is, and Format::values_of(b, side, i) has the values of group 4 * side + i as unsigned bytes up to 63.
-// Format::offset_of(b, scales, second) is what is added, in parts that d multiplies. put_factors() repeats the scale of a group of
+// Format::offset_of(b, scales, second, total) returns what is added in parts that d multiplies, and adds to `total` what d does not
+// multiply. put_factors() repeats the scale of a group of
 // x for both of its halves.
 template <class Format, int kStreams>
 HWY_INLINE void add_sixteens(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {

@@ -171,8 +171,8 @@ struct RowQ6K {
   }
 };
 
-// 64 values of each of four vectors: vector p has the pairs of bits number p of 64 bytes, which are group p in its first half and
-// group 4 + p in its second. Scales are for 16 values, 128 bits of a vector: those of vector p are lane p of each 128 bits, where
+// Four vectors of 64 values: vector p holds bits 2 * p and 2 * p + 1 of each of 64 bytes, which are group p in its first half and group
+// 4 + p in its second. Scales are for 16 values, 128 bits of a vector: those of vector p are lane p of each 128 bits, where
 // add_scaled<p>() takes them from.
 struct PairsOfBits {
   static int place(int group, int quarter) { return group % 4 * 64 + group / 4 * 32 + quarter * 8; }

@@ -79,7 +79,7 @@ struct DecodedTiles {
                 as_bf16<U>(_mm512_mul_ps(floats(_mm256_castsi256_si128(q)), scale),
                            _mm512_mul_ps(floats(_mm256_extracti128_si256(q, 1)), second_scale)));
   }
-  // What the first and the last 16 values have, of halves of a vector.
+  // The number of the lower half of a vector, which the first 16 values have, and that of the upper half, which the last 16 have.
   static HWY_INLINE __m512 first_of(__m512 halves) { return _mm512_permutexvar_ps(_mm512_setzero_si512(), halves); }
   static HWY_INLINE __m512 second_of(__m512 halves) { return _mm512_permutexvar_ps(_mm512_set1_epi32(4), halves); }
   HWY_INLINE void begin_block(__m256 of_scales, __m256 /*of_offsets*/) { _mm256_store_ps(block_scales, of_scales); }
@@ -185,7 +185,7 @@ struct TableMxfp4 {
   template <class U>
   static HWY_INLINE void decode(const uint8_t* b, uint16_t* to, int64_t g) {
     const __m512 numbers = _mm512_setr_ps(0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);
-    const float d = std::ldexp(1.0F, static_cast<int>(b[0]) - 128);
+    const float d = mxfp4_scale(b[0]);
     const __m512i table = table_of_16<U>(_mm512_mul_ps(_mm512_set1_ps(d), numbers));
     store_group(to, g, _mm512_permutexvar_epi16(indices_of_16(b + 1), table));
   }

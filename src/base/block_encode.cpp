@@ -110,6 +110,7 @@ template <class Weights>
 void encode_mxfp4(const float* values, Weights weights, uint8_t* block) {
   // The magnitudes are doubled, as in the decoder; the sign is the fourth bit.
   constexpr std::array<float, 8> magnitudes = {0, 1, 2, 3, 4, 6, 8, 12};
+  constexpr std::array<float, 7> middles = {0.5F, 1.5F, 2.5F, 3.5F, 5, 7, 10};  // of neighbours
   float largest = 0;
   for (unsigned i = 0; i < 32; ++i) largest = std::max(largest, std::abs(values[i]));
   int exponent = 0;
@@ -123,10 +124,9 @@ void encode_mxfp4(const float* values, Weights weights, uint8_t* block) {
     std::array<int, 32> candidate{};
     for (unsigned i = 0; i < 32; ++i) {
       const float x = std::abs(values[i]) / scale;
+      // A search for the least distance is wrong with g++ 14 and -O3, which vectorizes it together with the sum of errors.
       unsigned nearest = 0;
-      for (unsigned k = 1; k < 8; ++k) {
-        if (std::abs(x - magnitudes[k]) < std::abs(x - magnitudes[nearest])) nearest = k;
-      }
+      for (const float middle : middles) nearest += x > middle ? 1 : 0;
       const float miss = (x - magnitudes[nearest]) * scale;
       error += weights[i] * miss * miss;
       candidate[i] = static_cast<int>(values[i] < 0 && nearest > 0 ? nearest | 8u : nearest);

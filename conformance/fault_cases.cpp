@@ -4,6 +4,7 @@
 
 #include "anyaccel/abi/fault.h"
 #include "conformance/gate.h"
+#include "conformance/graph_objects.h"
 
 namespace anyaccel::conformance {
 namespace fault_group {
@@ -252,6 +253,37 @@ void who_waits_for_it_fails_too(const Context& c) {
   expect_equal(c.download(other.data(), size), Bytes(size, 4), "what a stream wrote beside one that failed");
 }
 
+// Launches of a graph follow each other on all streams, but a launch that has failed must not take others with it: neither while
+// its stream is there nor after that.
+void a_launch_does_not_follow_a_failed_one(const Context& c) {
+  const auto table = faults(c);
+  const auto graph_table = graphs(c);
+  Memory memory(c, size);
+  Memory other(c, size);
+  Stream first(c);
+  Capture capture(c, graph_table, first);
+  fills(c, first, memory.data(), 1);
+  const Graph graph(c, graph_table, capture.end());
+  const auto launch_on_a_new_stream = [&](const std::string& when) {
+    Stream next(c);
+    c.ok(fill(c, next, memory.data(), 2), "fill_async");
+    c.ok(graph_table.launch(graph.get(), next), "a launch on a new stream " + when);
+    c.ok(c.driver.stream_synchronize(next), "stream_synchronize of a new stream with a launch " + when);
+    expect_equal(c.download(memory.data(), size), Bytes(size, 1), "what a graph wrote on a new stream " + when);
+  };
+  {
+    Stream failing(c);
+    enqueue_failure(c, table, failing, other.data());
+    enqueued(c, graph_table.launch(graph.get(), failing), "a launch");
+    const int32_t code = code_of(c, c.driver.stream_synchronize(failing));
+    if (code == AA_DEVICE_LOST) c.unsupported("a failure loses the device");
+    c.expect(code == injected, "stream_synchronize of a stream that failed gave code " + std::to_string(code));
+    launch_on_a_new_stream("after a launch failed on another one");
+    enqueued(c, graph_table.launch(graph.get(), failing), "a launch");
+  }
+  launch_on_a_new_stream("after a launch failed on another one, which was destroyed");
+}
+
 constexpr Case cases[] = {
     {"fault", "items_are_counted", items_are_counted},
     {"fault", "held_items_are_not_counted", held_items_are_not_counted},
@@ -263,6 +295,7 @@ constexpr Case cases[] = {
     {"fault", "what_is_before_it_is_done", what_is_before_it_is_done},
     {"fault", "nothing_fails_before_it_runs", nothing_fails_before_it_runs},
     {"fault", "who_waits_for_it_fails_too", who_waits_for_it_fails_too},
+    {"fault", "a_launch_does_not_follow_a_failed_one", a_launch_does_not_follow_a_failed_one},
 };
 
 }  // namespace

@@ -27,6 +27,7 @@ Object platform;
 Object devices[2];
 // The status with which every further command ends.
 cl_int failure = 0;
+cl_int marker_refusal = 0;
 uint64_t clock_ns = 1000;
 
 bool has(const char* word) {
@@ -222,7 +223,10 @@ void fill_table() {
         return give_number<cl_uint>(index == 0 ? CL_KERNEL_ARG_ADDRESS_GLOBAL : 0x119e, size, value, out);
       });
   const auto mark = +[](cl_command_queue, cl_uint, const cl_event*, cl_event* out) { return finish_command(out); };
-  set(105, mark);
+  set(
+      105, +[](cl_command_queue, cl_uint, const cl_event*, cl_event* out) {
+        return marker_refusal ? marker_refusal : finish_command(out);
+      });
   set(106, mark);
   set(
       123, +[](cl_context, cl_device_id, const cl_ulong*, cl_int* error) {
@@ -264,3 +268,7 @@ extern "C" __attribute__((visibility("default"))) void* clGetExtensionFunctionAd
 
 // From now on every command ends with `status`; 0: none fails.
 extern "C" __attribute__((visibility("default"))) void fake_opencl_fail(cl_int status) { failure = status; }
+// From now on clEnqueueMarkerWithWaitList returns `error`; 0: it works.
+extern "C" __attribute__((visibility("default"))) void fake_opencl_refuse_markers(cl_int error) {
+  marker_refusal = error;
+}

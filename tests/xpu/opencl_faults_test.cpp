@@ -24,13 +24,17 @@ class OpenClFaults : public ::testing::Test {
     void* library = dlopen(fake_library().c_str(), RTLD_NOW | RTLD_NOLOAD);
     ASSERT_NE(library, nullptr);
     fail_ = reinterpret_cast<void (*)(int32_t)>(dlsym(library, "fake_opencl_fail"));
-    ASSERT_NE(fail_, nullptr);
+    refuse_markers_ = reinterpret_cast<void (*)(int32_t)>(dlsym(library, "fake_opencl_refuse_markers"));
+    ASSERT_TRUE(fail_ && refuse_markers_);
   }
   static void TearDownTestSuite() {
     opened_.reset();
     folder_.reset();
   }
-  void TearDown() override { fail_(0); }
+  void TearDown() override {
+    fail_(0);
+    refuse_markers_(0);
+  }
 
   static aa_device* device() { return opened_->device; }
   // The status with which further commands end; 0 means success.
@@ -39,6 +43,7 @@ class OpenClFaults : public ::testing::Test {
   static inline std::unique_ptr<IcdFolder> folder_;
   static inline std::unique_ptr<Opened> opened_;
   static inline void (*fail_)(int32_t) = nullptr;
+  static inline void (*refuse_markers_)(int32_t) = nullptr;
 };
 
 aa_status* copy(aa_stream* stream, const Array<int32_t>& destination, const std::vector<int32_t>& values) {
@@ -113,6 +118,44 @@ TEST_F(OpenClFaults, FailuresInAReplayedGraph) {
   ok(opened_->graphs.launch(graph, stream));
   EXPECT_EQ(error_of(table().stream_synchronize(stream)).code, AA_INTERNAL);
   commands_end_with(0);
+  ok(opened_->graphs.destroy(graph));
+}
+
+TEST_F(OpenClFaults, AFailedLaunchDoesNotFailThoseOnOtherStreams) {
+  const Stream sound(device());
+  const Stream broken(device());
+  const Module module(device(), opened_->compile("any source"));
+  const Array<int32_t> memory(device(), 4);
+  aa_graph* graph = nullptr;
+  ok(opened_->graphs.capture_begin(sound));
+  ok(launch(sound, module.kernel("nothing"), 4, 256, memory.data(), 1));
+  ok(opened_->graphs.capture_end(sound, &graph));
+  commands_end_with(out_of_resources);
+  ok(opened_->graphs.launch(graph, broken));
+  EXPECT_EQ(error_of(table().stream_synchronize(broken)).code, AA_INTERNAL);
+  commands_end_with(0);
+  ok(opened_->graphs.launch(graph, sound));
+  sound.synchronize();
+  ok(opened_->graphs.destroy(graph));
+}
+
+// AA_RESOURCE_EXHAUSTED would make the host launch the graph again, which runs already.
+TEST_F(OpenClFaults, LaunchesThatFailAfterTheirWorkWasEnqueuedAreNotRepeated) {
+  const Stream stream(device());
+  const Module module(device(), opened_->compile("any source"));
+  const Array<int32_t> memory(device(), 4);
+  aa_graph* graph = nullptr;
+  ok(opened_->graphs.capture_begin(stream));
+  ok(launch(stream, module.kernel("nothing"), 4, 256, memory.data(), 1));
+  ok(opened_->graphs.capture_end(stream, &graph));
+  refuse_markers_(out_of_resources);
+  const Error error = error_of(opened_->graphs.launch(graph, stream));
+  EXPECT_EQ(error.code, AA_INTERNAL);
+  EXPECT_TRUE(contains(error.what(), "the stream had taken 1 of its 1 items")) << error.what();
+  EXPECT_TRUE(contains(error.what(), "CL_OUT_OF_RESOURCES")) << error.what();
+  refuse_markers_(0);
+  ok(opened_->graphs.launch(graph, stream));
+  stream.synchronize();
   ok(opened_->graphs.destroy(graph));
 }
 

@@ -89,6 +89,11 @@ bool Event::query() {
   return !now.point.submission || now.point.submission->complete();
 }
 
+bool Event::ended() {
+  const Latest now = latest();
+  return !now.point.submission || now.point.submission->ended();
+}
+
 void Event::synchronize() {
   if (query()) return;
   if (const Latest now = latest(); now.point.submission) now.point.submission->wait();
@@ -120,21 +125,12 @@ void Stream::enqueue(const Node& node) {
   std::visit([&](const auto& item) { encode(*queue_, item); }, node);
 }
 
-void Stream::submit(Node node) {
+void Stream::submit(const Node& node) {
   if (const auto& open = capture()) {
-    open->add(std::move(node));
+    open->add(node);
   } else {
     enqueue(node);
   }
-}
-
-void Stream::replay(const std::vector<Node>& nodes) {
-  if (const auto& open = capture()) {
-    for (const Node& node : nodes) open->add(node);
-    return;
-  }
-  for (const Node& node : nodes) enqueue(node);
-  queue_->flush();
 }
 
 // ---- copies and fills ------------------------------------------------------------------------------------------------
@@ -243,8 +239,8 @@ void Stream::step_end() {
 void Stream::capture_begin() { captures_.begin(); }
 
 std::unique_ptr<abi::Graph> Stream::capture_end() {
-  return std::make_unique<streams::NodeGraph<Node, Stream>>(captures_.end(),
-                                                            std::make_unique<Event>(nullptr, /*timed=*/false));
+  return std::make_unique<streams::NodeGraph<Node, Stream, Event>>(captures_.end(),
+                                                                   std::make_unique<Event>(nullptr, /*timed=*/false));
 }
 
 }  // namespace anyaccel::mps

@@ -65,6 +65,8 @@ class Event final : public abi::Event {
   bool query() override;
   void synchronize() override;
   double elapsed(abi::Event& end) override;
+  // Whether the latest record is complete or has failed; there must be none on a capturing stream.
+  bool ended();
 
   struct Latest {
     Point point;                       // of no submission: never recorded
@@ -106,11 +108,10 @@ class Stream final : public abi::Stream {
   const std::shared_ptr<Queue>& queue() const noexcept { return queue_; }
   // Returns the capture that records this stream; null if the stream is not capturing.
   const std::shared_ptr<Capture>& capture() { return captures_.current(); }
-  // Encodes the nodes, or records them while the stream is capturing.
-  void replay(const std::vector<Node>& nodes);
+  // Encodes the node, or records it while the stream is capturing.
+  void submit(const Node& node);
 
  private:
-  void submit(Node node);
   void enqueue(const Node& node);
   void copy_pageable(const aa_copy& what, void* destination, const void* source);
 

@@ -2,9 +2,11 @@
 // streams, in the order of the calls, and a replay enqueues them again on one stream.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <utility>
 #include <vector>
@@ -101,27 +103,56 @@ class CaptureOf {
   std::shared_ptr<Capture<Node>> capture_;
 };
 
-// `Stream` has replay(), which takes the nodes, and capture(), which is null while it does not capture.
-template <class Node, class Stream>
+// `Stream` has submit(), which enqueues a node or records it, and capture(), which is null while it does not capture. `Event` has
+// ended(): whether its latest record is complete or has failed.
+template <class Node, class Stream, class Event>
 class NodeGraph final : public abi::Graph {
  public:
   // `last` is a new event of the device.
-  NodeGraph(std::vector<Node> nodes, std::unique_ptr<abi::Event> last)
-      : nodes_(std::move(nodes)), last_(std::move(last)) {}
+  NodeGraph(std::vector<Node> nodes, std::unique_ptr<Event> last) : nodes_(std::move(nodes)), last_(std::move(last)) {}
 
   void launch(abi::Stream& target) override {
     auto& stream = static_cast<Stream&>(target);
-    if (stream.capture()) return stream.replay(nodes_);
-    stream.wait_event(*last_);
-    stream.replay(nodes_);
-    last_->record(stream);
+    const bool captures = stream.capture() != nullptr;
+    if (!captures) follow_last(stream);
+    size_t taken = 0;
+    try {
+      for (const Node& node : nodes_) {
+        stream.submit(node);
+        ++taken;
+      }
+      if (!captures) last_->record(stream);
+    } catch (const abi::Failure& failure) {
+      if (taken == 0 || failure.code() != AA_RESOURCE_EXHAUSTED) throw;
+      fail_behind(taken, failure.what(), failure.native_code());
+    } catch (const std::bad_alloc&) {
+      if (taken == 0) throw;
+      fail_behind(taken, "out of host memory", 0);
+    }
   }
   int64_t node_count() const override { return static_cast<int64_t>(nodes_.size()); }
 
  private:
+  // A launch that has failed on another stream is nothing to wait for: `stream` would fail with it.
+  void follow_last(Stream& stream) {
+    if (last_->ended()) return;
+    try {
+      stream.wait_event(*last_);
+    } catch (const abi::Failure&) {
+      if (!last_->ended()) throw;
+    }
+  }
+  // After AA_RESOURCE_EXHAUSTED the host launches the graph again, and the nodes that the stream has taken would run twice.
+  [[noreturn]] void fail_behind(size_t taken, const std::string& why, int64_t native_code) const {
+    throw abi::Failure(AA_INTERNAL,
+                       "the launch of a graph failed after the stream had taken " + std::to_string(taken) + " of its " +
+                           std::to_string(nodes_.size()) + " items, which run: " + why,
+                       native_code);
+  }
+
   std::vector<Node> nodes_;
   // Behind the latest launch: the next one follows it on another stream too.
-  std::unique_ptr<abi::Event> last_;
+  std::unique_ptr<Event> last_;
 };
 
 }  // namespace anyaccel::streams

@@ -237,6 +237,7 @@
   X(failures_reach_back, "fault.what_is_before_it_is_done")                                      \
   X(failures_reach_other_streams, "fault.who_waits_for_it_fails_too")                            \
   X(waits_stop_failures, "fault.who_waits_for_it_fails_too")                                     \
+  X(launches_follow_failures, "fault.a_launch_does_not_follow_a_failed_one")                     \
   /* graphs */                                                                                   \
   X(captured_work_runs_at_once, "graphs.records_and_replays")                                    \
   X(graphs_run_once, "graphs.records_and_replays")                                               \

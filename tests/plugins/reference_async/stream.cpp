@@ -760,8 +760,9 @@ void Graph::launch(abi::Stream& stream) {
     return;
   }
   const auto& queue = static_cast<Stream&>(stream).queue();
-  // On another stream, an earlier launch may not have completed.
-  if (last_ && !mutated(Mutation::launches_overlap)) queue->add({[] {}, nullptr, last_, false, {}});
+  // On another stream, an earlier launch may not have completed. One that has failed must not fail this one.
+  const bool follows = last_ && (!last_->failure() || mutated(Mutation::launches_follow_failures));
+  if (follows && !mutated(Mutation::launches_overlap)) queue->add({[] {}, nullptr, last_, false, {}});
   for (const Item& item : *items_) queue->add(item);
   last_ = queue->record();
 }

@@ -46,10 +46,15 @@ OwnedEvent Queue::marker() {
   return event;
 }
 
-bool Queue::is_complete(cl_event event) {
+cl_int Queue::status_of(cl_event event) const {
   cl_int status = CL_COMPLETE;
   check(api_.GetEventInfo(event, CL_EVENT_COMMAND_EXECUTION_STATUS, sizeof(status), &status, nullptr),
         "clGetEventInfo");
+  return status;
+}
+
+bool Queue::is_complete(cl_event event) {
+  const cl_int status = status_of(event);
   if (status < 0) fail_command(status);
   return status <= CL_COMPLETE;
 }

@@ -33,6 +33,8 @@ class Queue {
   OwnedEvent marker();
   // Returns true if `event` of this queue is complete. Throws, and keeps, the error with which it ended.
   bool is_complete(cl_event event);
+  // The same without throwing that error.
+  bool has_ended(cl_event event) { return status_of(event) <= CL_COMPLETE; }
   // Waits for it. Throws as above.
   void wait(cl_event event);
 
@@ -52,6 +54,7 @@ class Queue {
  private:
   [[noreturn]] void fail_enqueue(cl_int error, const char* what);
   void fail_command(cl_int status);
+  cl_int status_of(cl_event event) const;
   // When `after` is complete (or failed), `function` is called unless it is null, and the user event `done` completed.
   struct HostCall {
     OwnedEvent after;

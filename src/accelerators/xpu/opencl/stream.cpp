@@ -85,6 +85,11 @@ bool Event::query() {
   return latest.queue->is_complete(latest.event.get());
 }
 
+bool Event::ended() {
+  const Point latest = point();
+  return !latest.event || latest.queue->has_ended(latest.event.get());
+}
+
 void Event::synchronize() {
   if (query()) return;
   const Point latest = point();
@@ -126,11 +131,6 @@ void Stream::submit(const Node& node) {
     std::visit([&](const auto& item) { enqueue(*queue_, item); }, node);
     queue_->touch();
   }
-}
-
-void Stream::replay(const std::vector<Node>& nodes) {
-  for (const Node& node : nodes) submit(node);
-  if (!capture()) queue_->check_enqueue(queue_->api().Flush(queue_->get()), "clFlush");
 }
 
 void Stream::copy(const aa_copy& what) { submit(CopyNode{what.destination, what.source, what.size}); }
@@ -191,7 +191,7 @@ void Stream::wait_event(abi::Event& event) {
 void Stream::capture_begin() { captures_.begin(); }
 
 std::unique_ptr<abi::Graph> Stream::capture_end() {
-  return std::make_unique<streams::NodeGraph<Node, Stream>>(
+  return std::make_unique<streams::NodeGraph<Node, Stream, Event>>(
       captures_.end(), std::make_unique<Event>(queue_->api(), nullptr, /*timed=*/false));
 }
 

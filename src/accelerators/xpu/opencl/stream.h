@@ -55,6 +55,8 @@ class Event final : public abi::Event {
   bool query() override;
   void synchronize() override;
   double elapsed(abi::Event& end) override;
+  // Whether the latest record is complete or has failed; there must be none on a capturing stream.
+  bool ended();
 
   // The latest record: a reference to its event (empty when there was none), and its queue.
   struct Point {
@@ -96,11 +98,9 @@ class Stream final : public abi::Stream {
   // The capture that records this stream; null when it runs.
   const std::shared_ptr<Capture>& capture() { return captures_.current(); }
   // Enqueues the item, or records it while capturing.
-  void replay(const std::vector<Node>& nodes);
-
- private:
   void submit(const Node& node);
 
+ private:
   std::shared_ptr<Queue> queue_;
   streams::CaptureOf<Node> captures_{this};
 };

@@ -133,24 +133,31 @@ class Mpi : public ::testing::TestWithParam<const char*> {
       GTEST_SKIP() << "mpirun." << GetParam() << " starts any program as worlds of one rank";
     }
   }
-  // Whether two ranks of a plain program are one world under this MPI's own mpirun.
+  // Whether two ranks of a plain program are one world under this MPI's own mpirun, and not two.
   static bool serves_its_mpirun() {
     const fs::path program = folder_ / ("plain-" + std::string(GetParam()));
     if (!fs::exists(program)) {
       std::ofstream(program.string() + ".c") << R"(
         #include <mpi.h>
+        #include <stdio.h>
         int main(int argc, char** argv) {
           int size = 0;
           MPI_Init(&argc, &argv);
           MPI_Comm_size(MPI_COMM_WORLD, &size);
+          printf("a world of %d\n", size);
           MPI_Finalize();
-          return size == 1;
+          return 0;
         })";
       const ProcessResult compiled =
           run_program({"mpicc." + std::string(GetParam()), program.string() + ".c", "-o", program.string()});
       EXPECT_EQ(compiled.exit_code, 0) << compiled.output;
     }
-    return run_program({"mpirun." + std::string(GetParam()), "-n", "2", program.string()}).exit_code == 0;
+    const ProcessResult result =
+        run_program({"timeout", "-k", "5", "60", "mpirun." + std::string(GetParam()), "-n", "2", program.string()});
+    const std::string alone = "a world of 1\n";
+    const size_t one = result.output.find(alone);
+    const bool two = one != std::string::npos && result.output.find(alone, one + 1) != std::string::npos;
+    return !two;  // the tests themselves show any other failure
   }
 
   static int launched_rank() {

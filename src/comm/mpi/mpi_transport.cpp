@@ -146,13 +146,13 @@ class MpiTransport final : public MessageTransport {
                                ", and no MPI's launcher has left its variables in the environment; " + fix);
     }
     // An MPI may be packaged without the protocol of its own mpirun, which then starts worlds of one rank.
-    const std::string why =
+    const std::string advice =
         mpi_.description.starts_with(launcher.mpi)
-            ? ": it does not understand this launcher (Ubuntu 24.04's MPICH does not understand its own "
-              "mpirun); use another MPI, or "
-            : ": they are not the same MPI; ";
+            ? "it does not understand this launcher (Ubuntu 24.04's MPICH does not understand its "
+              "own mpirun); use another MPI, or start it with srun --mpi=pmi2"
+            : "they are not the same MPI; " + fix;
     throw CommunicationError("the job of " + std::to_string(expected) + " processes was launched by " + launcher.mpi +
-                             " (" + launcher.evidence + "), but " + found + why + fix);
+                             " (" + launcher.evidence + "), but " + found + ": " + advice);
   }
 
   const MpiLibrary& mpi_;

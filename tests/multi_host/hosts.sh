@@ -52,19 +52,29 @@ fail() {
   exit 1
 }
 
-# Whether two ranks of any program are one world under MPICH's own mpirun: under that of Ubuntu 24.04 they are two.
+# mpich_works [on NODE]: whether two ranks of any program are one world under MPICH's own mpirun. Under that of Ubuntu 24.04 they
+# are two worlds; anything else fails the test. Call it when /etc/hosts is the container's.
 mpich_works() {
   cat >$W/plain.c <<'END'
 #include <mpi.h>
+#include <stdio.h>
 int main(int argc, char** argv) {
   int size = 0;
   MPI_Init(&argc, &argv);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
+  printf("%d\n", size);
   MPI_Finalize();
-  return size != 2;
+  return 0;
 }
 END
-  mpicc.mpich $W/plain.c -o $W/plain && mpirun.mpich -n 2 $W/plain
+  mpicc.mpich $W/plain.c -o $W/plain || fail "mpicc.mpich does not compile a plain program of MPI"
+  "$@" timeout -k 5 60 mpirun.mpich -n 2 $W/plain >$W/sizes 2>$W/err </dev/null ||
+    fail "mpirun.mpich cannot run a plain program (exit code $?): $(cat $W/sizes $W/err)"
+  case $(tr '\n' ' ' <$W/sizes) in
+    "2 2 ") ;;
+    "1 1 ") return 1 ;;
+    *) fail "two ranks under mpirun.mpich are in worlds of these sizes: $(cat $W/sizes $W/err)" ;;
+  esac
 }
 
 # Replaces a file of the machine, inside the container only.

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <exception>
 #include <functional>
 #include <memory>
 
@@ -407,6 +408,22 @@ void synchronizing_the_device_waits_for_every_stream(const Context& c) {
   }
 }
 
+// A thread whose call waits for a gate. In its destructor it opens the gate, for a case that fails before that, and joins.
+class ThreadBehind {
+ public:
+  ThreadBehind(Gate& gate, std::function<void()> call) : gate_(gate), thread_(std::move(call)) {}
+  ~ThreadBehind() {
+    gate_.open();
+    thread_.join();
+  }
+  ThreadBehind(const ThreadBehind&) = delete;
+  ThreadBehind& operator=(const ThreadBehind&) = delete;
+
+ private:
+  Gate& gate_;
+  std::thread thread_;
+};
+
 // A call that waits on another thread, and what it must not wait for: work that was enqueued after it began. Nobody sees
 // when it has begun, so it is given more time in each attempt, and has to return in one of them.
 void waits_for_no_later_work(const Context& c, const char* function,
@@ -419,32 +436,27 @@ void waits_for_no_later_work(const Context& c, const char* function,
     bool in_time = false;
     Gate first(c, stream);
     record(c, event, stream);
+    aa_status* status = nullptr;
+    std::exception_ptr caught;
     {
-      std::string error;
-      std::thread thread([&] {
+      const ThreadBehind thread(first, [&] {
         try {
           call(stream, event);
-        } catch (const Failed& failed) {
-          error = failed.message;
-        } catch (const Unavailable& unavailable) {
-          error = unavailable.message;
+        } catch (...) {
+          caught = std::current_exception();
         }
         returned = true;
       });
       std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds));
-      aa_status* status = nullptr;
-      {
-        Gate second(c, stream);
-        status = c.driver.event_record(event, stream);
-        first.open();
-        for (int i = 0; i < 100 && !returned; ++i)
-          std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds / 10));
-        in_time = returned;
-      }
-      thread.join();
-      c.ok(status, "event_record");
-      c.expect(error.empty(), error);
+      const Gate second(c, stream);
+      status = c.driver.event_record(event, stream);
+      first.open();
+      for (int i = 0; i < 100 && !returned; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds / 10));
+      in_time = returned;
     }
+    c.ok(status, "event_record");
+    if (caught) std::rethrow_exception(caught);
     if (in_time) return;
   }
   c.expect(false, std::string(function) + " waits for work that was enqueued after it had begun");

@@ -8,7 +8,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
+#include <type_traits>
 
 #include "anyaccel/dtype.h"
 
@@ -18,6 +20,24 @@ constexpr float largest_half = 65504.0F;
 
 inline uint16_t to_half(float value) { return float_to_fp16(std::clamp(value, -largest_half, largest_half)); }
 
+// Four numbers that take one instruction, on every processor, so that all of them find the same scales.
+using Four = float __attribute__((vector_size(16)));
+inline Four load_four(const float* from) {
+  Four four;
+  std::memcpy(&four, from, sizeof four);
+  return four;
+}
+// A number, or four times the same one.
+template <class X>
+X spread(float v) {
+  if constexpr (std::is_same_v<X, float>) {
+    return v;
+  } else {
+    return X{v, v, v, v};
+  }
+}
+inline float sum_of(Four v) { return (v[0] + v[1]) + (v[2] + v[3]); }
+
 // ---- the numbers that a format can store ----------------------------------------------------------------------------
 
 // Levels that are the whole numbers from `least` to `most`.
@@ -25,15 +45,17 @@ struct Evenly {
   int least;
   int most;
 
-  // Without branches and calls, so that loops over values use vector instructions.
-  int nearest(float x) const {
+  // Without branches and calls, so that loops over values use vector instructions. X is float or Four.
+  template <class X>
+  X nearest_value(X x) const {
     // Comparisons with NaN are false: a NaN, which is not allowed, becomes `least`.
-    const float above = x > low() ? x : low();
-    const float within = above < high() ? above : high();
+    const X above = x > low() ? x : spread<X>(low());
+    const X within = above < high() ? above : spread<X>(high());
     // Adding 1.5 * 2^23 leaves no bit for fractions: the sum is rounded to the nearest whole number, ties to even.
     constexpr float no_fractions = 0x1.8p23F;
-    return static_cast<int>((within + no_fractions) - no_fractions);
+    return (within + no_fractions) - no_fractions;
   }
+  int nearest(float x) const { return static_cast<int>(nearest_value(x)); }
   float value(int q) const { return static_cast<float>(q); }
   float low() const { return static_cast<float>(least); }
   float high() const { return static_cast<float>(most); }
@@ -43,12 +65,19 @@ struct Evenly {
 struct Unevenly {
   static constexpr std::array<float, 16> values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                                    1,    13,   25,  38,  53,  69,  89,  113};
+  // A number halfway between two values becomes the upper one.
   int nearest(float x) const {
-    const auto above = std::ranges::lower_bound(values, x) - values.begin();
-    if (above == 0) return 0;
-    if (above == 16) return 15;
-    const auto index = static_cast<size_t>(above);
-    return static_cast<int>(x - values[index - 1] < values[index] - x ? above - 1 : above);
+    int index = 0;
+    for (size_t i = 1; i < values.size(); ++i) index += x >= (values[i - 1] + values[i]) / 2 ? 1 : 0;
+    return index;
+  }
+  template <class X>
+  X nearest_value(X x) const {
+    X value = spread<X>(values.front());
+    for (size_t i = 1; i < values.size(); ++i) {
+      value += x >= (values[i - 1] + values[i]) / 2 ? spread<X>(values[i] - values[i - 1]) : X{};
+    }
+    return value;
   }
   float value(int q) const { return values[static_cast<size_t>(q)]; }
   float low() const { return values.front(); }
@@ -59,6 +88,7 @@ struct Unevenly {
 
 struct Alike {
   float operator[](size_t) const { return 1.0F; }
+  Four four(size_t) const { return spread<Four>(1); }
   Alike from(size_t) const { return {}; }
 };
 
@@ -66,12 +96,13 @@ struct Given {
   const float* values;
 
   float operator[](size_t i) const { return values[i]; }
+  Four four(size_t i) const { return load_four(values + i); }
   Given from(size_t first) const { return {values + first}; }
 };
 
 // ---- scales ---------------------------------------------------------------------------------------------------------
 
-// Returns the scale d with the least sum of w (x - d q)^2.
+// Returns the scale d with the least sum of w (x - d q)^2. The number of values is a multiple of four.
 template <class Levels, class Weights>
 float best_scale(const Levels& levels, std::span<const float> values, Weights weights) {
   float largest = 0;
@@ -87,14 +118,17 @@ float best_scale(const Levels& levels, std::span<const float> values, Weights we
       // The largest value becomes the last number, or a number up to 0.8 inside or beyond it.
       const float inverse = (end + 0.1F * static_cast<float>(step)) / largest;
       if (!std::isfinite(inverse)) continue;
-      float xq = 0;
-      float qq = 0;
-      for (size_t i = 0; i < values.size(); ++i) {
-        const float q = levels.value(levels.nearest(values[i] * inverse));
-        const float wq = weights[i] * q;
-        xq += values[i] * wq;
-        qq += wq * q;
+      Four four_xq{};
+      Four four_qq{};
+      for (size_t i = 0; i < values.size(); i += 4) {
+        const Four x = load_four(&values[i]);
+        const Four q = levels.nearest_value(x * inverse);
+        const Four wq = weights.four(i) * q;
+        four_xq += x * wq;
+        four_qq += wq * q;
       }
+      const float xq = sum_of(four_xq);
+      const float qq = sum_of(four_qq);
       if (qq > 0 && xq * xq > best_gain * qq) {
         best_gain = xq * xq / qq;
         best = xq / qq;
@@ -123,12 +157,14 @@ ScaleAndMinimum best_scale_and_minimum(std::span<const float> values, Weights we
   float best_error = INFINITY;
   const auto consider = [&](ScaleAndMinimum candidate) {
     if (!(candidate.scale > 0)) return;
-    float error = 0;
-    for (size_t i = 0; i < values.size(); ++i) {
-      const float q = static_cast<float>(levels.nearest((values[i] - candidate.minimum) / candidate.scale));
-      const float miss = values[i] - candidate.scale * q - candidate.minimum;
-      error += weights[i] * miss * miss;
+    Four errors{};
+    for (size_t i = 0; i < values.size(); i += 4) {
+      const Four x = load_four(&values[i]);
+      const Four q = levels.nearest_value((x - candidate.minimum) / candidate.scale);
+      const Four miss = x - candidate.scale * q - candidate.minimum;
+      errors += weights.four(i) * miss * miss;
     }
+    const float error = sum_of(errors);
     if (error < best_error) {
       best_error = error;
       best = candidate;
@@ -139,21 +175,22 @@ ScaleAndMinimum best_scale_and_minimum(std::span<const float> values, Weights we
   for (int step = -steps; step <= steps; ++step) {
     const float inverse = (top + 0.1F * static_cast<float>(step)) / (high - bottom);
     if (!std::isfinite(inverse)) continue;
-    float n = 0;
-    float q1 = 0;
-    float q2 = 0;
-    float x1 = 0;
-    float xq = 0;
-    for (size_t i = 0; i < values.size(); ++i) {
-      const float q = static_cast<float>(levels.nearest((values[i] - bottom) * inverse));
-      const float wq = weights[i] * q;
-      const float wx = weights[i] * values[i];
-      n += weights[i];
-      q1 += wq;
-      q2 += wq * q;
-      x1 += wx;
-      xq += wx * q;
+    Four sums[5] = {};  // of w, w q, w q^2, w x and w x q
+    for (size_t i = 0; i < values.size(); i += 4) {
+      const Four x = load_four(&values[i]);
+      const Four w = weights.four(i);
+      const Four q = levels.nearest_value((x - bottom) * inverse);
+      sums[0] += w;
+      sums[1] += w * q;
+      sums[2] += w * q * q;
+      sums[3] += w * x;
+      sums[4] += w * x * q;
     }
+    const float n = sum_of(sums[0]);
+    const float q1 = sum_of(sums[1]);
+    const float q2 = sum_of(sums[2]);
+    const float x1 = sum_of(sums[3]);
+    const float xq = sum_of(sums[4]);
     const float determinant = n * q2 - q1 * q1;
     if (!(determinant > 0)) continue;
     ScaleAndMinimum solved{(n * xq - q1 * x1) / determinant, (q2 * x1 - q1 * xq) / determinant};
@@ -192,25 +229,26 @@ Scaled<parts> scale_parts(const Levels& levels, const Evenly& scales, const floa
   // Takes the best of the storable scales near the wanted one, since rounding a scale moves all values of a part.
   const auto choose = [&] {
     for (unsigned part = 0; part < parts; ++part) {
+      const float* own = values + part * size;
       const float near = wanted[part] / d;
       float best_error = INFINITY;
       for (int step = -1; step <= 1; ++step) {
         const int stored = scales.nearest(near + static_cast<float>(step));
         const float scale = d * static_cast<float>(stored);
-        std::array<int, size> q{};
-        float error = 0;
-        for (unsigned i = 0; i < size; ++i) {
-          const float x = values[part * size + i];
-          q[i] = levels.nearest(scale == 0 ? 0 : x / scale);
-          const float miss = x - scale * levels.value(q[i]);
-          error += weights[part * size + i] * miss * miss;
+        Four errors{};
+        for (unsigned i = 0; i < size; i += 4) {
+          const Four x = load_four(own + i);
+          const Four miss = x - scale * levels.nearest_value(scale == 0 ? Four{} : x / scale);
+          errors += weights.four(part * size + i) * miss * miss;
         }
+        const float error = sum_of(errors);
         if (error < best_error || step == -1) {
           best_error = error;
           found.scales[part] = stored;
-          std::ranges::copy(q, found.q.begin() + part * size);
         }
       }
+      const float scale = d * static_cast<float>(found.scales[part]);
+      for (unsigned i = 0; i < size; ++i) found.q[part * size + i] = levels.nearest(scale == 0 ? 0 : own[i] / scale);
     }
   };
   choose();
@@ -264,6 +302,7 @@ FromMinimum<parts> scale_parts_from_minimum(int most, int most_stored, const flo
   // Takes the best of the storable pairs near the wanted one.
   const auto choose = [&] {
     for (unsigned part = 0; part < parts; ++part) {
+      const float* own = values + part * size;
       const float near_scale = d == 0 ? 0 : wanted[part].scale / d;
       const float near_minimum = dmin == 0 ? 0 : -wanted[part].minimum / dmin;
       float best_error = INFINITY;
@@ -272,20 +311,23 @@ FromMinimum<parts> scale_parts_from_minimum(int most, int most_stored, const flo
         const int stored_minimum = stored.nearest(near_minimum + static_cast<float>(step % 3 - 1));
         const float scale = d * static_cast<float>(stored_scale);
         const float minimum = dmin * static_cast<float>(stored_minimum);
-        std::array<int, size> q{};
-        float error = 0;
-        for (unsigned i = 0; i < size; ++i) {
-          const float x = values[part * size + i];
-          q[i] = levels.nearest(scale == 0 ? 0 : (x + minimum) / scale);
-          const float miss = x + minimum - scale * static_cast<float>(q[i]);
-          error += weights[part * size + i] * miss * miss;
+        Four errors{};
+        for (unsigned i = 0; i < size; i += 4) {
+          const Four x = load_four(own + i) + minimum;
+          const Four miss = x - scale * levels.nearest_value(scale == 0 ? Four{} : x / scale);
+          errors += weights.four(part * size + i) * miss * miss;
         }
+        const float error = sum_of(errors);
         if (error < best_error || step == 0) {
           best_error = error;
           found.scales[part] = stored_scale;
           found.minima[part] = stored_minimum;
-          std::ranges::copy(q, found.q.begin() + part * size);
         }
+      }
+      const float scale = d * static_cast<float>(found.scales[part]);
+      const float minimum = dmin * static_cast<float>(found.minima[part]);
+      for (unsigned i = 0; i < size; ++i) {
+        found.q[part * size + i] = levels.nearest(scale == 0 ? 0 : (own[i] + minimum) / scale);
       }
     }
   };

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <random>
 #include <set>
@@ -51,6 +52,52 @@ double relative_error(const std::vector<float>& expected, const std::vector<floa
   }
   return std::sqrt(error / sum);
 }
+
+#if defined(__x86_64__) && !defined(__FMA__)
+// Every compiler's program finds the same bytes. (With -O3, g++ 14 vectorized a former search for the nearest number wrongly.)
+TEST(BlockEncode, FindsTheSameBytesWithEveryCompiler) {
+  const std::map<std::string_view, std::pair<uint64_t, uint64_t>> expected = {
+      {"Q4_0", {694911880348105585u, 17791708418338101752u}},
+      {"Q4_1", {5415301386579685286u, 2545666509499976888u}},
+      {"Q5_0", {13964014680146825000u, 4480531844252834519u}},
+      {"Q5_1", {9589687303134534478u, 299707561843146821u}},
+      {"Q8_0", {11891522862190269600u, 4492158338456290454u}},
+      {"Q2_K", {14870017268624419349u, 15164624085498395991u}},
+      {"Q3_K", {17030905141183913901u, 6238550181400232702u}},
+      {"Q4_K", {2383518787720157436u, 15991690951847552544u}},
+      {"Q5_K", {15434789793120212615u, 18056007291092011532u}},
+      {"Q6_K", {14454569066973235950u, 15878404453246161566u}},
+      {"IQ4_NL", {5069351573252313229u, 7947597326482236653u}},
+      {"IQ4_XS", {5200672538719408754u, 3017217117493245913u}},
+      {"MXFP4", {15396034819877719737u, 508519677506343076u}},
+  };
+  std::mt19937 random(3);
+  constexpr size_t count = 8192, columns = 512;
+  std::vector<float> values(count), weights(columns);
+  const auto number = [&] { return static_cast<float>(static_cast<int>(random() % 2001) - 1000) / 256; };
+  for (float& value : values) value = number() + number() + number();
+  for (float& weight : weights) weight = number() * number();
+  for (float& weight : weights) weight = weight * weight + 1;
+  for (const BlockFormat& format : block_formats()) {
+    if (!can_encode(format)) continue;
+    const auto hash = [&](bool weighted) {
+      uint64_t sum = 14695981039346656037u;  // FNV-1a
+      std::vector<std::byte> block(format.bytes);
+      for (size_t i = 0; i < count; i += format.values) {
+        const std::span<const float> factors =
+            weighted ? std::span<const float>(weights).subspan(i % columns, format.values) : std::span<const float>();
+        encode_blocks(format, std::span<const float>(values).subspan(i, format.values), block, factors);
+        for (const std::byte byte : block) sum = (sum ^ static_cast<uint64_t>(byte)) * 1099511628211u;
+      }
+      return sum;
+    };
+    const std::pair<uint64_t, uint64_t> found = {hash(false), hash(true)};
+    const auto known = expected.find(format.name);
+    EXPECT_TRUE(known != expected.end() && known->second == found)
+        << "{\"" << format.name << "\", {" << found.first << "u, " << found.second << "u}},";
+  }
+}
+#endif
 
 // Errors of ggml's own encoders, without importance weights, on normally distributed numbers: ours must not be worse.
 TEST(BlockEncode, ErrorsAreAtMostThoseOfTheReferenceEncoders) {

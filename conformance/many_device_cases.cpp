@@ -456,7 +456,10 @@ constexpr Case cases[] = {
 void opens_again_after_closing(const Context& c) {
   auto probe = abi::sized<aa_probe>();
   c.ok(c.driver.probe(&probe), "probe");
-  if (probe.state != AA_PROBE_USABLE) c.unavailable("the accelerator cannot be used here");
+  if (probe.state != AA_PROBE_USABLE) {
+    c.unavailable("the accelerator cannot be used here: " +
+                  std::string(probe.reason, strnlen(probe.reason, sizeof(probe.reason))));
+  }
   for (int instances = 0; instances < 2; ++instances) {
     aa_initialize_params params{};
     params.struct_size = sizeof(params);

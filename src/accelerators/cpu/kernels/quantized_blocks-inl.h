@@ -223,16 +223,26 @@ struct Q6K {
     }
   }
 };
+// The scales of the eight groups of a block of IQ4_XS. Scale j has its low four bits in nibble j of bytes 4 to 7, and two more bits
+// in pair j of bytes 2 and 3.
+HWY_INLINE __m256 iq4_xs_scales(const uint8_t* b) {
+  int32_t d_and_high, low;
+  std::memcpy(&d_and_high, b, sizeof d_and_high);
+  std::memcpy(&low, b + 4, sizeof low);
+  const __m256i four = _mm256_and_si256(
+      _mm256_srlv_epi32(_mm256_set1_epi32(low), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)), _mm256_set1_epi32(15));
+  const __m256i two = _mm256_and_si256(
+      _mm256_srlv_epi32(_mm256_set1_epi32(d_and_high), _mm256_setr_epi32(12, 14, 16, 18, 20, 22, 24, 26)),
+      _mm256_set1_epi32(0x30));
+  const __m256 d = _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(d_and_high)));
+  return _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_or_si256(four, two), _mm256_set1_epi32(32))));
+}
 struct Iq4Xs {
   static constexpr int64_t kValues = 256, kBytes = 136;
   template <class S>
   static HWY_INLINE void add(S& to, const uint8_t* b, int64_t g) {
-    const float d = half_at(b);
-    const int high = b[2] | b[3] << 8;
-    AA_UNROLL for (int i = 0; i < 8; ++i) {
-      const int scale = ((b[4 + i / 2] >> (i % 2 * 4) & 15) | (high >> (2 * i) & 3) << 4) - 32;
-      to.add(g + i, look_up(nibbles(b + 8 + 16 * i), iq4_table()), d * static_cast<float>(scale));
-    }
+    to.begin_block(iq4_xs_scales(b), _mm256_setzero_ps());
+    AA_UNROLL for (int i = 0; i < 8; ++i) to.add_of_block(g, i, look_up(nibbles(b + 8 + 16 * i), iq4_table()));
   }
 };
 

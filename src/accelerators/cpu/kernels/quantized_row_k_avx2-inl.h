@@ -316,20 +316,7 @@ struct RowIq4Xs {
     RowIq4Nl::put_factors(first, second, group, scale, sums);
   }
   static HWY_INLINE const uint8_t* nibbles_of(const uint8_t* b, int group) { return b + 8 + 16 * group; }
-  // Scale j has four bits in nibble j of the last four of the first eight bytes, and two in pair of bits j of the second two.
-  static HWY_INLINE __m256 scales_of(const uint8_t* b) {
-    int32_t d_and_high, low;
-    std::memcpy(&d_and_high, b, sizeof d_and_high);
-    std::memcpy(&low, b + 4, sizeof low);
-    const __m256i four =
-        _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(low), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)),
-                         _mm256_set1_epi32(15));
-    const __m256i two = _mm256_and_si256(
-        _mm256_srlv_epi32(_mm256_set1_epi32(d_and_high), _mm256_setr_epi32(12, 14, 16, 18, 20, 22, 24, 26)),
-        _mm256_set1_epi32(0x30));
-    const __m256 d = _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(d_and_high)));
-    return _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_or_si256(four, two), _mm256_set1_epi32(32))));
-  }
+  static HWY_INLINE __m256 scales_of(const uint8_t* b) { return iq4_xs_scales(b); }
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m256* total) {
     add_iq4<RowIq4Xs, kStreams>(b, x, block, total);

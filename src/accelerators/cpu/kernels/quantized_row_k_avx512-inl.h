@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "accelerators/cpu/kernels/quantized_blocks-inl.h"
 #include "accelerators/cpu/kernels/quantized_row_avx512-inl.h"
 
 #if defined(ANYACCEL_CPU_KERNELS_QUANTIZED_ROW_K_AVX512_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -378,11 +379,7 @@ struct RowTq2_0 {
   static constexpr bool kFine = false;
   static int place(int group, int quarter) { return PairsOfBits::place(group, quarter); }
   static void put_factors(float* first, float* second, int group, float scale, const int32_t* sums) {
-    for (int half = 0; half < 2; ++half) {
-      const int at = PairsOfBits::place_of_scale(group, half);
-      first[at] = scale / static_cast<float>(1 << 2 * (group % 4));  // the pairs are not shifted down
-      second[at] = -scale * static_cast<float>(sums[half]);
-    }
+    RowQ2K::put_factors(first, second, group, scale, sums);
   }
   template <int kPart>
   static HWY_INLINE __m512i values_of(const uint8_t* b) {
@@ -406,21 +403,6 @@ struct RowIq4Xs {
   static HWY_INLINE __m512i values_of(__m512i nibbles, __m512i others) {
     return RowIq4Nl::values_of<kHalf>(nibbles, others);
   }
-  // Scale j has four bits in nibble j of the last four of the first eight bytes, and two in pair of bits j of the second two.
-  static HWY_INLINE __m256 scales_of(const uint8_t* b) {
-    int32_t d_and_high, low;
-    std::memcpy(&d_and_high, b, sizeof d_and_high);
-    std::memcpy(&low, b + 4, sizeof low);
-    const __m256i four =
-        _mm256_and_si256(_mm256_srlv_epi32(_mm256_set1_epi32(low), _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28)),
-                         _mm256_set1_epi32(15));
-    const __m256i two = _mm256_and_si256(
-        _mm256_srlv_epi32(_mm256_set1_epi32(d_and_high), _mm256_setr_epi32(12, 14, 16, 18, 20, 22, 24, 26)),
-        _mm256_set1_epi32(0x30));
-    const __m256 d = _mm256_broadcastss_ps(_mm_cvtph_ps(_mm_cvtsi32_si128(d_and_high)));
-    return _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_or_si256(four, two), _mm256_set1_epi32(32))));
-  }
-
   template <int kStreams>
   static HWY_INLINE void add(const uint8_t* const* b, const BlockRow& x, int64_t block, __m512* total) {
     const __m256 factors = _mm256_loadu_ps(x.first + 16 * block), offsets = _mm256_loadu_ps(x.second + 16 * block);
@@ -430,7 +412,7 @@ struct RowIq4Xs {
     AA_UNROLL for (int s = 0; s < kStreams; ++s) {
       nibbles[0][s] = load64_once(b[s] + 8);
       nibbles[1][s] = load64_once(b[s] + 72);
-      scales[s] = scales_of(b[s]);
+      scales[s] = iq4_xs_scales(b[s]);
     }
     const auto scale = [&](int s) HWY_ATTR { return scales[s]; };
     add_nibbles<RowIq4Xs, kStreams>(nibbles, nibbles, values, factors, offsets, total, scale, scale);

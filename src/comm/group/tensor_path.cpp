@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <vector>
 
 #include "anyaccel/abi/table_calls.hpp"
 #include "anyaccel/error.h"
@@ -73,17 +72,23 @@ void TensorPath::order_after_last_stream(int device) {
   last_stream_ = now;
 }
 
-// Page-locked memory. Freeing it waits for the whole device, so it is allocated in sizes that can be reused.
+// Page-locked memory, in sizes that can be reused.
 Tensor TensorPath::new_staging(size_t bytes) const {
   const auto size = static_cast<int64_t>(std::bit_ceil(std::max<size_t>(bytes, 65536)));
   return accelerator_.pin_empty({size}, DType::U8);
 }
 
 // Returns staging memory for an operation in a stream: `shared`, enlarged if needed, or separate memory for a captured
-// operation.
-Tensor TensorPath::staging(const Tensor& tensor, bool captured, Tensor& shared) const {
+// operation. Freeing page-locked memory waits for the whole device, where the stream of a member that is another thread of this
+// process may wait for the operation that has yet to be enqueued: memory that has become too small is kept. As sizes are powers of
+// two, all of it together is smaller than what replaced it.
+Tensor TensorPath::staging(const Tensor& tensor, bool captured, Tensor& shared) {
   if (captured) return new_staging(tensor.nbytes());
-  if (!shared || shared.nbytes() < tensor.nbytes()) shared = new_staging(tensor.nbytes());
+  if (!shared || shared.nbytes() < tensor.nbytes()) {
+    Tensor larger = new_staging(tensor.nbytes());
+    if (shared) outgrown_.push_back(std::move(shared));
+    shared = std::move(larger);
+  }
   return shared;
 }
 

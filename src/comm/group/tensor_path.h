@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/driver_accelerator.h"
@@ -54,7 +55,7 @@ class TensorPath {
   bool capturing(int device) const;
   void order_after_last_stream(int device);
   Tensor new_staging(size_t bytes) const;
-  Tensor staging(const Tensor& tensor, bool captured, Tensor& shared) const;
+  Tensor staging(const Tensor& tensor, bool captured, Tensor& shared);
 
   Accelerator& accelerator_;
   std::shared_ptr<OperationRunner> runner_;
@@ -67,6 +68,7 @@ class TensorPath {
   Stream last_stream_;
   Tensor staged_output_;
   Tensor staged_input_;
+  std::vector<Tensor> outgrown_;       // earlier ones of the two, which were too small
   std::shared_ptr<StagingPool> pool_;  // for asynchronous operations
   Stream copy_stream_;                 // carries results of asynchronous operations to the device
 };

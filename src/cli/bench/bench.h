@@ -45,10 +45,11 @@ inline double seconds_since(Clock::time_point start) {
 }
 
 // Stores the median and spread of the values in the result.
-void summarize(Result& result, std::vector<double> values, bool smaller_is_better);
+void summarize(Result& result, const std::vector<double>& values, bool smaller_is_better);
 // The same for runs in turns with measurements of their ceiling: one for each run, or one before each run and one after the last.
 // The ratio is the median of the runs' ratios to their ceiling, or to the mean of those before and after them, because the memory of
-// a shared machine changes between two speeds within seconds, and the medians of each could be of different ones.
+// a shared machine changes between two speeds within seconds, and the medians of each could be of different ones. A ceiling of 0
+// could not be measured: a run beside it has no ratio.
 void summarize_turns(Result& result, const std::vector<double>& values, const std::vector<double>& ceilings,
                      bool smaller_is_better);
 // scaled(): each value times the factor. over(): the dividend divided by each value (0 stays 0), which turns times into rates and

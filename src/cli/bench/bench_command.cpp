@@ -23,42 +23,6 @@
 namespace anyaccel::cli {
 namespace bench {
 
-void summarize(Result& result, std::vector<double> values, bool smaller_is_better) {
-  std::sort(values.begin(), values.end());
-  const size_t n = values.size();
-  result.value = n % 2 ? values[n / 2] : 0.5 * (values[n / 2 - 1] + values[n / 2]);
-  result.runs = static_cast<int>(n);
-  result.spread = result.value != 0 ? (values.back() - values.front()) / result.value : 0;
-  if (result.ceiling > 0 && result.value > 0) {
-    result.ratio = smaller_is_better ? result.ceiling / result.value : result.value / result.ceiling;
-  }
-}
-
-void summarize_turns(Result& result, const std::vector<double>& values, const std::vector<double>& ceilings,
-                     bool smaller_is_better) {
-  Result ceiling, ratio;
-  summarize(ceiling, ceilings, false);
-  if (ceiling.value <= 0) return summarize(result, values, smaller_is_better);
-  std::vector<double> ratios;
-  for (size_t i = 0; i < values.size(); ++i) {
-    const double around = ceilings.size() > values.size() ? (ceilings[i] + ceilings[i + 1]) / 2 : ceilings[i];
-    if (around > 0) ratios.push_back(smaller_is_better ? around / values[i] : values[i] / around);
-  }
-  summarize(ratio, ratios, false);
-  summarize(result, values, smaller_is_better);
-  result.ceiling = ceiling.value;
-  result.ratio = ratio.value;
-}
-
-std::vector<double> scaled(std::vector<double> values, double factor) {
-  for (double& value : values) value *= factor;
-  return values;
-}
-std::vector<double> over(double dividend, std::vector<double> values) {
-  for (double& value : values) value = value > 0 ? dividend / value : 0;
-  return values;
-}
-
 double measure_ceiling(aa_ceiling kind, const Options& options) {
   auto* accelerator = dynamic_cast<DriverAccelerator*>(get_accelerator());
   if (!accelerator) return 0;

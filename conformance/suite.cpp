@@ -45,11 +45,12 @@ using Lists = std::vector<std::span<const Case>>;
 
 // Checks of the table alone, after probing.
 Lists device_lists() {
-  return {device_cases(),      struct_cases(),      memory_cases(),    exhaustion_cases(), copy_cases(),
-          stream_cases(),      event_cases(),       order_cases(),     lazy_cases(),       fault_cases(),
-          many_device_cases(), growth_cases(),      thread_cases(),    kernel_cases(),     graph_cases(),
-          host_memory_cases(), memory_kind_cases(), host_code_cases(), profiler_cases(),   collectives_cases(),
-          op_table_cases(),    pack_cases(),        file_cases(),      fork_cases()};
+  return {device_cases(),     struct_cases(),   memory_cases(),      exhaustion_cases(),  copy_cases(),
+          stream_cases(),     event_cases(),    order_cases(),       order_event_cases(), order_waiting_cases(),
+          order_item_cases(), lazy_cases(),     fault_cases(),       many_device_cases(), growth_cases(),
+          thread_cases(),     kernel_cases(),   graph_cases(),       host_memory_cases(), memory_kind_cases(),
+          host_code_cases(),  profiler_cases(), collectives_cases(), op_table_cases(),    pack_cases(),
+          file_cases(),       fork_cases()};
 }
 
 // Cases of values, each followed by its forms: the same calls on tensors of other layouts.

@@ -11,6 +11,7 @@
 #include "base/simd/highway.h"
 // After highway.h
 #include "accelerators/cpu/kernels/quantized_tile_products-inl.h"
+#include "accelerators/cpu/kernels/quantized_tiles_k-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {

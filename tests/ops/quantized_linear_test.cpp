@@ -421,6 +421,81 @@ TEST_P(Quantized, NothingBehindTheWeightsIsRead) {
   }
 }
 
+// Every result keeps the bound that rounding the numbers of its own row allows: rows of x differ by fifty powers of ten, groups of 32
+// by six, some have one number that is far larger than the others, and some are zero.
+TEST_P(Quantized, RowsOfEveryMagnitudeKeepTheirOwnBounds) {
+  const BlockFormat& format = GetParam();
+  Random random(23);
+  const int64_t n = 35, k = format.values == 32 ? 1184 : 1280;
+  const TestTensor w = random_blocks(random, format, n, k);
+  const std::vector<float> weights = decoded(w, format);
+  std::vector<double> largest_of_block;  // of which the parts that a kernel adds are a few times as large at most
+  for (size_t i = 0; i < weights.size(); i += format.values) {
+    double largest = 0;
+    for (size_t j = i; j < i + format.values; ++j) largest = std::max(largest, std::fabs(double{weights[j]}));
+    largest_of_block.push_back(largest);
+  }
+  for (const int64_t m : {1, 2, 5, 9, 16, 33}) {
+    TestTensor x(DType::F32, {m, k});
+    std::vector<double> numbers(static_cast<size_t>(m * k)), largest_of_group(static_cast<size_t>(m * k / 32));
+    for (int64_t row = 0; row < m; ++row) {
+      const double of_row = m > 2 && row % 5 == 3 ? 0 : std::pow(10.0, static_cast<double>(random.integer(-30, 20)));
+      for (int64_t i = 0; i < k; i += 32) {
+        const double of_group =
+            random.chance(0.1) ? 0 : of_row * std::pow(10.0, static_cast<double>(random.integer(-3, 3)));
+        const int64_t huge = random.chance(0.3) ? i + random.integer(0, 31) : -1;
+        for (int64_t j = i; j < i + 32; ++j) {
+          x.set(row * k + j, of_group * random.normal() * (j == huge ? 1e5 : 1));
+          const double number = x.number(row * k + j);
+          numbers[static_cast<size_t>(row * k + j)] = number;
+          double& largest = largest_of_group[static_cast<size_t>((row * k + j) / 32)];
+          largest = std::max(largest, std::fabs(number));
+        }
+      }
+    }
+    std::vector<double> exact, bounds;
+    for (int64_t i = 0; i < m * n; ++i) {
+      double sum = 0, rounding = 0, parts = 0, any = 0;
+      for (int64_t j = 0; j < k; ++j) {
+        const auto at_x = static_cast<size_t>(i / n * k + j), at_w = static_cast<size_t>(i % n * k + j);
+        const double number = numbers[at_x], weight = std::fabs(double{weights[at_w]});
+        sum += number * double{weights[at_w]};
+        // Half of a step, or the halves of two units in the last place of bf16.
+        rounding +=
+            weight * std::max(largest_of_group[at_x / 32] / 254 * 1.001, std::fabs(number) * (0x1p-7 + 0x1p-15));
+        parts += std::fabs(number) * largest_of_block[at_w / format.values];
+        any = std::max(any, std::fabs(number));
+      }
+      exact.push_back(sum);
+      // Products of the smallest numbers are subnormal.
+      const double least = any == 0 ? 0 : double{std::numeric_limits<float>::min()} * 64 * static_cast<double>(k);
+      bounds.push_back(rounding + 0x1p-16 * parts + least);
+    }
+    OpCase c;
+    c.op = "quantized_linear";
+    c.tensors = {TestTensor(DType::F32, {m, n}), x, w, TestTensor(), TestTensor()};
+    c.with(aa_quantized_params{0, static_cast<int32_t>(format.number), AA_QUANTIZED_ROUNDED});
+    const auto expect_bounds = [&](const char* op) {
+      OpCase found = c;
+      run_as(op, found, true);
+      for (int64_t i = 0; i < m * n; ++i) {
+        const auto at = static_cast<size_t>(i);
+        ASSERT_LE(std::fabs(found.tensors[0].number(i) - exact[at]), bounds[at])
+            << op << " of " << m << " rows, row " << i / n << ", column " << i % n << ": " << found.tensors[0].number(i)
+            << ", exactly " << exact[at];
+      }
+    };
+    for_each_isa([&](Isa) {
+      expect_bounds("quantized_linear");
+      if (anyaccel::testing::device_under_test() != nullptr) return;
+      expect_bounds("quantized_linear_by_row");
+      const Emulation unit;
+      const BytesEmulation bytes;
+      expect_bounds("quantized_linear");
+    });
+  }
+}
+
 // A NaN or an infinity in x reaches every sum that it is part of, also where x is rounded.
 TEST_P(Quantized, NumbersThatAreNoneStayVisible) {
   Random random(6);

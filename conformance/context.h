@@ -208,7 +208,9 @@ std::span<const Case> attention_cases();
 std::span<const Case> sampling_cases();
 std::span<const Case> training_cases();
 std::span<const Case> special_value_cases();
+std::span<const Case> training_special_cases();
 std::span<const Case> op_graph_cases();
 std::span<const Case> op_size_cases();
+std::span<const Case> training_size_cases();
 
 }  // namespace anyaccel::conformance

@@ -3,26 +3,12 @@
 #include <cmath>
 
 #include "conformance/op_run.h"
+#include "conformance/op_shapes.h"
 #include "conformance/product_reference.h"
 
 namespace anyaccel::conformance {
 namespace op_size_group {
 namespace {
-
-constexpr int64_t boundaries[] = {1,  2,  3,  4,  5,  7,   8,   9,   15,  16,  17, 31,
-                                  32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257};
-
-// Rows and columns of tensors with a last dimension.
-std::vector<Shape> row_shapes() {
-  std::vector<Shape> shapes;
-  for (const int64_t size : boundaries) {
-    shapes.push_back({3, size});
-    shapes.push_back({size, 5});
-  }
-  // Last, more rows and more columns than 16 bits count.
-  shapes.insert(shapes.end(), {{129, 257}, {2, 4097}, {1, 11008}, {65537, 3}, {2, 151936}});
-  return shapes;
-}
 
 // Work of another stream in memory of its own.
 class Neighbour {
@@ -39,8 +25,6 @@ class Neighbour {
   Memory memory_;
   Stream stream_;
 };
-
-std::string text(const Shape& shape) { return std::to_string(shape[0]) + " rows of " + std::to_string(shape[1]); }
 
 void add(const Context& c) {
   OpRun op(c, "add", {.relative = 0x1p-24});
@@ -165,9 +149,7 @@ void linear(const Context& c) {
   op.finish();
 }
 
-// The same two shapes for other ops, whose values other cases test.
-constexpr int64_t many = 65537;
-constexpr int64_t vocabulary = 151936;
+// The two largest shapes for other ops, whose values other cases test.
 
 Values small(size_t count, unsigned seed) { return numbers(count, seed, 1); }
 
@@ -413,50 +395,6 @@ void matmul(const Context& c) {
   op.finish();
 }
 
-// Zeros but for a few rows, so that the order of the additions does not matter.
-void column_sums(const Context& c) {
-  OpRun op(c, "column_sums", {.relative = 0x1p-20, .factor = 0x1p-20, .scale_text = "sum of |x|"});
-  for (const Shape& shape : {Shape{many, 3}, Shape{2, vocabulary}}) {
-    const auto columns = static_cast<size_t>(shape[1]);
-    const auto last = static_cast<size_t>(shape[0]) - 1;
-    const Values some = numbers(count_of(shape), 16);
-    Values values(count_of(shape));
-    for (size_t i = 0; i < values.size(); ++i) {
-      const size_t row = i / columns;
-      if (row == 0 || row == 1000 || row + 1 >= last) values[i] = some[i];
-    }
-    OpTensor x(c, AA_DTYPE_F32, shape, values), out(c, AA_DTYPE_F32, {shape[1]});
-    if (!op.run({out.view(), x.view()}, aa_accumulate_params{})) continue;
-    Values expected(columns), magnitudes(columns);
-    for (size_t i = 0; i < values.size(); ++i) {
-      expected[i % columns] += x.given()[i];
-      magnitudes[i % columns] += std::fabs(x.given()[i]);
-    }
-    op.compare(out, expected, text(shape), magnitudes);
-  }
-  op.finish();
-}
-
-void moments(const Context& c) {
-  OpRun op(c, "moments", {.absolute = 1e-5, .relative = 1e-5});
-  aa_moments_params params{};
-  params.centred = 1;
-  const Shape shape{many, 2};
-  OpTensor x(c, AA_DTYPE_F32, shape, numbers(count_of(shape), 17));
-  OpTensor mean(c, AA_DTYPE_F32, {many}), variance(c, AA_DTYPE_F32, {many});
-  if (op.run({mean.view(), variance.view(), x.view()}, params)) {
-    Values means, variances;
-    for (size_t i = 0; i < count_of(shape); i += 2) {
-      const double half = (x.given()[i] - x.given()[i + 1]) / 2;
-      means.push_back((x.given()[i] + x.given()[i + 1]) / 2);
-      variances.push_back(half * half);
-    }
-    op.compare(mean, means, "mean of " + text(shape));
-    op.compare(variance, variances, "variance of " + text(shape));
-  }
-  op.finish();
-}
-
 constexpr Case cases[] = {
     {"op.add", "every_size", add},
     {"op.rms_norm", "every_size", rms_norm},
@@ -477,8 +415,6 @@ constexpr Case cases[] = {
     {"op.multiply", "of_many", multiply},
     {"op.scaled_add", "of_many", scaled_add},
     {"op.matmul", "of_many", matmul},
-    {"op.column_sums", "of_many", column_sums},
-    {"op.moments", "of_many", moments},
 };
 
 }  // namespace

@@ -57,8 +57,9 @@ Lists device_lists() {
 std::span<const Case> op_value_cases() {
   static const std::vector<Case> cases = [] {
     std::vector<Case> all;
-    for (const auto& list : Lists{random_cases(), elementwise_cases(), row_cases(), product_cases(), fused_cases(),
-                                  attention_cases(), sampling_cases(), training_cases(), special_value_cases()}) {
+    for (const auto& list :
+         Lists{random_cases(), elementwise_cases(), row_cases(), product_cases(), fused_cases(), attention_cases(),
+               sampling_cases(), training_cases(), special_value_cases(), training_special_cases()}) {
       for (const Case& item : list) {
         all.push_back(item);
         const auto add = [&](TensorForm form) {
@@ -78,7 +79,7 @@ std::span<const Case> op_value_cases() {
   return cases;
 }
 
-Lists op_lists() { return {op_value_cases(), op_graph_cases(), op_size_cases()}; }
+Lists op_lists() { return {op_value_cases(), op_graph_cases(), op_size_cases(), training_size_cases()}; }
 
 // Records that none of the cases could run.
 void give_up(const Lists& lists, Outcome outcome, const std::string& why, std::string_view filter,

@@ -1,11 +1,9 @@
 // Cases of the ops of training: products with free strides, softmax with a mask, gradients, dropout.
-#include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numbers>
 
 #include "conformance/op_run.h"
-#include "conformance/philox.h"
+#include "conformance/training_reference.h"
 
 namespace anyaccel::conformance {
 namespace training_group {
@@ -78,21 +76,11 @@ void softmax_masked(const Context& c) {
         OpTensor out(c, dtype, {3, width}, {}, layout);
         aa_softmax_params params{};
         params.scale = 0.5f;
-        const bool masked = layout.gap == 0;  // else the mask is absent
-        if (!masked) std::ranges::fill(masks, 0);
-        if (!op.run({out.view(), x.view(), masked ? mask.view() : absent}, params)) continue;
-        Values expected;
-        for (size_t row = 0; row < 3; ++row) {
-          Values scores;
-          for (size_t j = row * w; j < (row + 1) * w; ++j) scores.push_back(0.5 * x.given()[j] + masks[j]);
-          const double largest = *std::max_element(scores.begin(), scores.end());
-          double sum = 0;
-          for (const double score : scores) sum += std::exp(score - largest);
-          // The last row consists of -infinity only.
-          for (const double score : scores)
-            expected.push_back(masked && row == 2 ? 0 : std::exp(score - largest) / sum);
-        }
-        op.compare(out, expected, std::to_string(width) + " wide, " + layout.name);
+        const bool with_mask = layout.gap == 0;
+        if (!with_mask) masks.clear();
+        if (!op.run({out.view(), x.view(), with_mask ? mask.view() : absent}, params)) continue;
+        // The last row of the mask consists of -infinity only.
+        op.compare(out, masked_softmax(x.given(), masks, w, 0.5), std::to_string(width) + " wide, " + layout.name);
       }
     }
   }
@@ -111,15 +99,8 @@ void softmax_backward(const Context& c) {
         aa_softmax_params params{};
         params.scale = 0.25f;
         if (!op.run({dx.view(), y.view(), dy.view()}, params)) continue;
-        Values expected;
-        for (size_t row = 0; row < 3; ++row) {
-          double sum = 0;
-          for (size_t j = row * w; j < (row + 1) * w; ++j) sum += y.given()[j] * dy.given()[j];
-          for (size_t j = row * w; j < (row + 1) * w; ++j) {
-            expected.push_back(0.25 * y.given()[j] * (dy.given()[j] - sum));
-          }
-        }
-        op.compare(dx, expected, std::to_string(width) + " wide, " + layout.name);
+        op.compare(dx, softmax_gradient(y.given(), dy.given(), w, 0.25),
+                   std::to_string(width) + " wide, " + layout.name);
       }
     }
   }
@@ -178,30 +159,16 @@ void norm_backward(const Context& c) {
                     params)) {
           continue;
         }
-        Values inputs, weights(w, 0), biases(w, 0);
-        if (accumulate) {
-          weights = dweight.given();
-          biases = dbias.given();
-        }
-        for (size_t row = 0; row < 3; ++row) {
-          const double factor = 1 / std::sqrt(variance.given()[row]);
-          Values n, g;
-          double sum = 0, product = 0;
-          for (size_t j = 0; j < w; ++j) {
-            const double up = dy.given()[row * w + j];
-            n.push_back((x.given()[row * w + j] - (layer ? mean.given()[row] : 0)) * factor);
-            g.push_back(weighted ? up * weight.given()[j] : up);
-            sum += layer ? g[j] / static_cast<double>(w) : 0;
-            product += g[j] * n[j] / static_cast<double>(w);
-            weights[j] += up * n[j];
-            biases[j] += up;
-          }
-          for (size_t j = 0; j < w; ++j) inputs.push_back((g[j] - sum - n[j] * product) * factor);
+        NormGradients expected = norm_gradients(dy.given(), x.given(), weighted ? weight.given() : Values{},
+                                                layer ? mean.given() : Values{}, variance.given(), w);
+        for (size_t j = 0; j < w && accumulate; ++j) {
+          expected.dweight[j] += dweight.given()[j];
+          expected.dbias[j] += dbias.given()[j];
         }
         const std::string what = std::to_string(width) + " wide, form " + std::to_string(form);
-        op.compare(dx, inputs, "dx, " + what);
-        if (weighted) op.compare(dweight, weights, "dweight, " + what);
-        if (biased) op.compare(dbias, biases, "dbias, " + what);
+        op.compare(dx, expected.dx, "dx, " + what);
+        if (weighted) op.compare(dweight, expected.dweight, "dweight, " + what);
+        if (biased) op.compare(dbias, expected.dbias, "dbias, " + what);
       }
     }
   }
@@ -219,33 +186,11 @@ void layer_norm_inverse(const Context& c) {
       OpTensor mean(c, AA_DTYPE_F32, {2}, {0.5, -3}), variance(c, AA_DTYPE_F32, {2}, {4, 0.3});
       OpTensor x(c, dtype, {2, 41}, {}, layout);
       if (!op.run({x.view(), y.view(), weight.view(), bias.view(), mean.view(), variance.view()})) continue;
-      Values expected;
-      for (size_t i = 0; i < 82; ++i) {
-        const double normed = (y.given()[i] - bias.given()[i % 41]) / weight.given()[i % 41];
-        expected.push_back(normed * std::sqrt(variance.given()[i / 41]) + mean.given()[i / 41]);
-      }
-      op.compare(x, expected, layout.name);
+      op.compare(x, inverse_layer_norm(y.given(), weight.given(), bias.given(), mean.given(), variance.given()),
+                 layout.name);
     }
   }
   op.finish();
-}
-
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
-
-double slope(int32_t kind, double x) {
-  const double c = std::sqrt(8 / std::numbers::pi);
-  switch (kind) {
-    case AA_ACTIVATION_SILU: return sigmoid(x) + x * sigmoid(x) * sigmoid(-x);
-    case AA_ACTIVATION_GELU:
-      return 0.5 * std::erfc(-x / std::numbers::sqrt2) + x * std::exp(-x * x / 2) / std::sqrt(2 * std::numbers::pi);
-    case AA_ACTIVATION_GELU_TANH: {
-      const double s = sigmoid(c * (x + 0.044715 * x * x * x));
-      return s + x * s * (1 - s) * c * (1 + 0.134145 * x * x);
-    }
-    case AA_ACTIVATION_RELU: return x > 0 ? 1 : 0;
-    case AA_ACTIVATION_SIGMOID: return sigmoid(x) * sigmoid(-x);
-    default: return 1 - std::tanh(x) * std::tanh(x);
-  }
 }
 
 void activation_backward(const Context& c) {
@@ -281,15 +226,10 @@ void dropout(const Context& c) {
         params.seed = 0x123456789abcdefull;
         params.offset = 0xfffffffffull;
         if (!op.run({out.view(), mask.view(), x.view()}, params)) continue;
-        Values kept, expected;
-        for (size_t i = 0; i < 201; ++i) {
-          const uint32_t word = philox(params.seed, params.offset + i / 4)[i % 4];
-          kept.push_back(static_cast<float>(word >> 8) * 0x1p-24f >= ratio ? 1 : 0);
-          expected.push_back(kept[i] * x.given()[i] / (1 - static_cast<double>(ratio)));
-        }
+        const Values kept = dropout_mask(params, 201);
         const std::string what = "ratio " + std::to_string(ratio) + ", " + layout.name;
         op.compare(mask, kept, "mask, " + what);
-        op.compare(out, expected, what);
+        op.compare(out, masked(x.given(), kept, 1 / (1 - static_cast<double>(ratio))), what);
       }
     }
   }
@@ -308,9 +248,7 @@ void apply_mask(const Context& c) {
       aa_softmax_params params{};
       params.scale = 1.25f;
       if (!op.run({out.view(), x.view(), mask.view()}, params)) continue;
-      Values expected;
-      for (size_t i = 0; i < 201; ++i) expected.push_back(kept[i] * x.given()[i] * 1.25);
-      op.compare(out, expected, layout.name);
+      op.compare(out, masked(x.given(), kept, 1.25), layout.name);
     }
   }
   op.finish();
@@ -367,17 +305,6 @@ void multiply(const Context& c) {
   op.finish();
 }
 
-double activated(int32_t kind, double x) {
-  switch (kind) {
-    case AA_ACTIVATION_SILU: return x * sigmoid(x);
-    case AA_ACTIVATION_GELU: return 0.5 * x * std::erfc(-x / std::numbers::sqrt2);
-    case AA_ACTIVATION_GELU_TANH: return x * sigmoid(std::sqrt(8 / std::numbers::pi) * (x + 0.044715 * x * x * x));
-    case AA_ACTIVATION_RELU: return std::max(x, 0.0);
-    case AA_ACTIVATION_SIGMOID: return sigmoid(x);
-    default: return std::tanh(x);
-  }
-}
-
 void gated_activation_backward(const Context& c) {
   OpRun op(c, "gated_activation_backward", {.absolute = 2e-5, .relative = 2e-5});
   for (int32_t kind = AA_ACTIVATION_SILU; kind <= AA_ACTIVATION_TANH; ++kind) {
@@ -394,17 +321,11 @@ void gated_activation_backward(const Context& c) {
                     params)) {
           continue;
         }
-        Values gates, ups, outs;
-        for (size_t i = 0; i < 335; ++i) {
-          const double g = gate.given()[i], u = up.given()[i], d = dy.given()[i];
-          gates.push_back(d * u * slope(kind, g));
-          ups.push_back(d * activated(kind, g));
-          outs.push_back(activated(kind, g) * u);
-        }
+        const GatedGradients expected = gated_gradients(kind, gate.given(), up.given(), dy.given());
         const std::string what = "kind " + std::to_string(kind) + ", " + layout.name;
-        op.compare(dgate, gates, "dgate, " + what);
-        op.compare(dup, ups, "dup, " + what);
-        if (again) op.compare(out, outs, "out, " + what);
+        op.compare(dgate, expected.dgate, "dgate, " + what);
+        op.compare(dup, expected.dup, "dup, " + what);
+        if (again) op.compare(out, expected.out, "out, " + what);
       }
     }
   }
@@ -426,21 +347,10 @@ void cross_entropy(const Context& c) {
         params.scale = 0.25f;
         const bool gradient = layout.inner == 1;
         if (!op.run({loss.view(), gradient ? dx.view() : absent, x.view(), target.view()}, params)) continue;
-        Values losses, expected;
-        for (size_t row = 0; row < 3; ++row) {
-          const double* scores = &x.given()[row * w];
-          const double largest = *std::max_element(scores, scores + w);
-          double sum = 0;
-          for (size_t j = 0; j < w; ++j) sum += std::exp(scores[j] - largest);
-          losses.push_back(row == 2 ? 0 : std::log(sum) + largest - scores[static_cast<size_t>(targets[row])]);
-          for (size_t j = 0; j < w; ++j) {
-            const double probability = std::exp(scores[j] - largest) / sum;
-            expected.push_back(row == 2 ? 0 : 0.25 * (probability - (static_cast<double>(j) == targets[row] ? 1 : 0)));
-          }
-        }
+        const Loss expected = cross_entropy_of(x.given(), targets, w, 0.25);
         const std::string what = std::to_string(width) + " wide, " + layout.name;
-        op.compare(loss, losses, "loss, " + what);
-        if (gradient) op.compare(dx, expected, "dx, " + what);
+        op.compare(loss, expected.loss, "loss, " + what);
+        if (gradient) op.compare(dx, expected.dx, "dx, " + what);
       }
     }
   }
@@ -456,11 +366,7 @@ void embedding_backward(const Context& c) {
       OpTensor dy(c, dtype, {7, 67}, numbers(469, 2), layout);
       OpTensor id(c, layout.gap == 0 ? AA_DTYPE_I64 : AA_DTYPE_I32, {7}, ids);
       if (!op.run({dtable.view(), dy.view(), id.view()})) continue;
-      Values expected = dtable.given();
-      for (size_t t = 0; t < 7; ++t) {
-        for (size_t i = 0; i < 67; ++i) expected[static_cast<size_t>(ids[t]) * 67 + i] += dy.given()[t * 67 + i];
-      }
-      op.compare(dtable, expected, layout.name);
+      op.compare(dtable, with_rows_added(dtable.given(), dy.given(), ids, 67), layout.name);
     }
   }
   op.finish();

@@ -220,7 +220,9 @@ void run_case(const Driver& driver, const Case& item, Setting setting, const aa_
       return run_watched(item, context);
     }
     const bool with_ops = setting == Setting::with_ops;
-    if (with_ops && *driver.make_ops) return run_on_provider(item, context, *driver.make_ops, slot);
+    // Only the suite's own host refuses scratch memory, and only a driver's own ops ask for any.
+    const bool provided = *driver.make_ops && item.form != TensorForm::short_of_memory;
+    if (with_ops && provided) return run_on_provider(item, context, *driver.make_ops, slot);
     return run_opened(item, context, with_ops, slot);
   };
   account(context, slot, body, [&] { return closes ? close_all(context) : std::string(); });

@@ -29,9 +29,10 @@ struct Unsupported {
 // other layouts too.
 enum class TensorForm {
   as_given,
-  padded,   // tensors whose elements would be adjacent have gaps between their rows, and addresses aligned to nothing
-  spread,   // ... and gaps between their elements
-  in_place  // outputs that may be an input are one
+  padded,    // tensors whose elements would be adjacent have gaps between their rows, and addresses aligned to nothing
+  spread,    // ... and gaps between their elements
+  in_place,  // outputs that may be an input are one
+  short_of_memory  // as given; each call is first refused its scratch memory, one request after the other
 };
 
 class Context {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "conformance/op_roles.h"
+#include "conformance/services.h"
 
 namespace anyaccel::conformance {
 namespace {
@@ -186,8 +187,21 @@ bool OpRun::put_in_place(std::vector<aa_tensor>& tensors, aa_tensor& output, aa_
   return true;
 }
 
+// A call without memory has done nothing, so that it can be made again, as the host does: the result is that of one call.
+aa_status* OpRun::enqueue_short_of_memory(const aa_op_call& call) {
+  constexpr int64_t most_requests = 40;  // of a call that are refused
+  for (int64_t granted = 0; granted < most_requests; ++granted) {
+    refuse_scratch(granted);
+    aa_status* status = c_.ops->enqueue(call);
+    if (!end_refusing_scratch() || !status) return status;
+    ++scratch_refused_;
+    c_.error(status, {AA_RESOURCE_EXHAUSTED}, "\"" + name_ + "\" without memory");
+  }
+  return c_.ops->enqueue(call);
+}
+
 // Enqueues the call and checks that it changes nothing but what it is to write.
-aa_status* OpRun::enqueue(const aa_op_call& call) const {
+aa_status* OpRun::enqueue(const aa_op_call& call) {
   struct Input {
     const char* name;
     Extent extent;
@@ -206,7 +220,7 @@ aa_status* OpRun::enqueue(const aa_op_call& call) const {
     if (std::ranges::any_of(written, [&](const Extent& other) { return overlap(extent, other); })) continue;
     inputs.push_back({roles[i].name, extent, c_.download(extent.first, extent.size)});
   }
-  aa_status* status = c_.ops->enqueue(call);
+  aa_status* status = c_.form == TensorForm::short_of_memory ? enqueue_short_of_memory(call) : c_.ops->enqueue(call);
   if (status) return status;
   for (const Input& input : inputs) {
     c_.expect(c_.download(input.extent.first, input.extent.size) == input.before,
@@ -301,6 +315,9 @@ void OpRun::finish() {
     c_.unsupported("no call of \"" + name_ + "\" in this case can have an output that is an input");
   }
   if (ran_ == 0) c_.unsupported("every call of \"" + name_ + "\" is refused");
+  if (c_.form == TensorForm::short_of_memory && scratch_refused_ == 0) {
+    c_.unsupported("\"" + name_ + "\" asks for no scratch memory");
+  }
   std::string note = limit_.text();
   for (const auto& [dtype, worst] : worst_) {
     note += "; " + dtype + ": " + std::to_string(worst.count) + " elements";
@@ -310,6 +327,7 @@ void OpRun::finish() {
   }
   note += "; by";
   for (const auto& [who, count] : who_) note += " " + who + " (" + std::to_string(count) + " calls)";
+  if (scratch_refused_) note += "; " + std::to_string(scratch_refused_) + " requests for scratch memory refused";
   if (refused_) note += "; " + std::to_string(refused_) + " calls refused";
   c_.note = note;
 }

@@ -128,7 +128,8 @@ class OpRun {
   // Makes an output of the call one of the inputs that it may be, where the case has made both alike. Returns false if
   // there is none.
   bool put_in_place(std::vector<aa_tensor>& tensors, aa_tensor& output, aa_tensor& input) const;
-  aa_status* enqueue(const aa_op_call& call) const;
+  aa_status* enqueue(const aa_op_call& call);
+  aa_status* enqueue_short_of_memory(const aa_op_call& call);
 
   const Context& c_;
   std::string name_;
@@ -136,6 +137,7 @@ class OpRun {
   int32_t op_;
   int64_t ran_ = 0;
   int64_t refused_ = 0;
+  int64_t scratch_refused_ = 0;
   std::map<std::string, Worst> worst_;  // by dtype of the output
   std::map<std::string, int64_t> who_;
 };

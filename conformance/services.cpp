@@ -46,6 +46,9 @@ std::mutex mutex;  // of all lists below; no function of the driver is called un
 std::map<aa_device*, std::unique_ptr<HostDevice>> devices;
 std::map<aa_stream*, std::unique_ptr<HostStream>> streams;
 std::atomic<int64_t> ordered_in_use{0};
+// Requests that are granted before one is refused; negative: all are.
+std::atomic<int64_t> requests_left{-1};
+std::atomic<bool> has_refused{false};
 
 aa_status* failure(aa_code code, const std::string& message) {
   return services->status_create(services, code, 0, message.data(), message.size());
@@ -61,6 +64,10 @@ class HostDevice final : public aa_host_device {
     if (idle == (stream != nullptr)) {
       throw abi::Failure(AA_INVALID_ARGUMENT,
                          "scratch memory is ordered by a stream, or it is idle memory of a device");
+    }
+    if (stream && requests_left >= 0 && requests_left-- == 0) {
+      has_refused = true;
+      throw abi::Failure(AA_RESOURCE_EXHAUSTED, "no scratch memory: the conformance suite refuses this request");
     }
     Block found{nullptr, 0};
     {
@@ -184,6 +191,7 @@ void use_services(const aa_driver* next, const aa_host* host, const OpenedWith& 
   streams.clear();
   devices.clear();
   ordered_in_use = 0;
+  requests_left = -1;
 }
 
 aa_status* initialize_with_services(const aa_initialize_params* params, aa_instance** out_instance) {
@@ -268,6 +276,16 @@ aa_status* destroy_stream_with_services(aa_stream* stream) {
 void note_capture(aa_stream* stream, bool captures) {
   const std::lock_guard lock(mutex);
   if (const auto found = streams.find(stream); found != streams.end()) found->second->captures = captures;
+}
+
+void refuse_scratch(int64_t requests) {
+  has_refused = false;
+  requests_left = requests;
+}
+
+bool end_refusing_scratch() {
+  requests_left = -1;
+  return has_refused;
 }
 
 int64_t scratch_in_use() { return ordered_in_use; }

@@ -30,6 +30,10 @@ void note_capture(aa_stream* stream, bool captures);
 
 // The number of blocks of stream-ordered scratch memory that the driver has not released.
 int64_t scratch_in_use();
+// From now on the request for stream-ordered scratch memory that follows `requests` others is refused, once.
+void refuse_scratch(int64_t requests);
+// Refuses none any more. Returns whether one was refused.
+bool end_refusing_scratch();
 // Fills released scratch memory of the stream, in stream order, as another owner of the memory might: an item that uses
 // scratch memory after its release reads NaNs.
 void spoil_scratch(aa_stream* stream);

@@ -132,39 +132,60 @@ void Work::check(Status status, const char* name, const char* phase) {
 // ACLNN_ERR_PARAM_INVALID, ACLNN_ERR_INNER_TILING_ERROR, ACLNN_ERR_INNER_FIND_KERNEL_ERROR.
 bool Work::is_refusal(Status status) { return status == 161002 || status == 561002 || status == 561003; }
 
-Work::Object::Object(Handle handle, Status (*destroy)(Handle), const char* made_by)
-    : handle_(handle), destroy_(destroy) {
-  if (!handle_) throw abi::Failure(AA_RESOURCE_EXHAUSTED, "npu: " + std::string(made_by) + " gave nothing");
+Work::~Work() {
+  for (const Object& object : objects_) {
+    if (object.handle) object.destroy(object.handle);
+  }
 }
 
-Work::Object Work::tensor(const Shaped& what) const {
+void Work::launch() {
+  for (const Prepared& one : prepared_)
+    check(one.launch(one.workspace, one.bytes, one.executor, stream_), one.name, "");
+  prepared_.clear();
+}
+
+template <class Create>
+Handle Work::keep(const Create& create, Status (*destroy)(Handle), const char* made_by) {
+  objects_.push_back({nullptr, destroy});  // first, because what is made could be lost otherwise
+  Handle& handle = objects_.back().handle;
+  handle = create();
+  if (!handle) throw abi::Failure(AA_RESOURCE_EXHAUSTED, "npu: " + std::string(made_by) + " gave nothing");
+  return handle;
+}
+
+Handle Work::tensor(const Shaped& what) {
   int64_t storage = 1;
   for (size_t d = 0; d < what.shape.size(); ++d) storage += (what.shape[d] - 1) * what.strides[d];
-  return {f.create_tensor(what.shape.data(), what.shape.size(), what.type, what.strides.data(), 0, format_nd, &storage,
-                          1, what.data),
-          f.destroy_tensor, "aclCreateTensor"};
+  const auto create = [&] {
+    return f.create_tensor(what.shape.data(), what.shape.size(), what.type, what.strides.data(), 0, format_nd, &storage,
+                           1, what.data);
+  };
+  return keep(create, f.destroy_tensor, "aclCreateTensor");
 }
 
-Work::Object Work::tensor(const WeightInBlocks& what, bool transposed) const {
+Handle Work::tensor(const WeightInBlocks& what, bool transposed) {
   constexpr int64_t side = WeightInBlocks::side;
   const int64_t storage[] = {(what.inputs + side - 1) / side, (what.outputs + side - 1) / side, side, side};
   const int64_t shape[] = {what.outputs, what.inputs}, strides[] = {what.inputs, 1};
   const int64_t shape_across[] = {what.inputs, what.outputs}, strides_across[] = {1, what.inputs};
-  return {f.create_tensor(transposed ? shape_across : shape, 2, what.type, transposed ? strides_across : strides, 0,
-                          format_fractal_nz, storage, 4, what.data),
-          f.destroy_tensor, "aclCreateTensor"};
+  const auto create = [&] {
+    return f.create_tensor(transposed ? shape_across : shape, 2, what.type, transposed ? strides_across : strides, 0,
+                           format_fractal_nz, storage, 4, what.data);
+  };
+  return keep(create, f.destroy_tensor, "aclCreateTensor");
 }
 
-Work::Object Work::scalar(float value) const {
-  return {f.create_scalar(&value, type_f32), f.destroy_scalar, "aclCreateScalar"};
+Handle Work::scalar(float value) {
+  return keep([&] { return f.create_scalar(&value, type_f32); }, f.destroy_scalar, "aclCreateScalar");
 }
 
-Work::Object Work::integer(int64_t value) const {
-  return {f.create_scalar(&value, type_i64), f.destroy_scalar, "aclCreateScalar"};
+Handle Work::integer(int64_t value) {
+  return keep([&] { return f.create_scalar(&value, type_i64); }, f.destroy_scalar, "aclCreateScalar");
 }
 
-Work::Object Work::integers(std::initializer_list<int64_t> values) const {
-  return {f.create_int_array(values.begin(), values.size()), f.destroy_int_array, "aclCreateIntArray"};
+Handle Work::integers(std::initializer_list<int64_t> values) {
+  return keep([&] { return f.create_int_array(values.begin(), values.size()); }, f.destroy_int_array,
+              "aclCreateIntArray");
 }
 
 Shaped Work::temporary(int type, std::vector<int64_t> shape) {
@@ -173,7 +194,7 @@ Shaped Work::temporary(int type, std::vector<int64_t> shape) {
   return {workspace_.take(bytes), type, std::move(shape)};
 }
 
-void Work::product(const Shaped& a, const Shaped& b, const Shaped& out) const {
+void Work::product(const Shaped& a, const Shaped& b, const Shaped& out) {
   call(f.matmul, tensor(a), tensor(b), tensor(out), keep_dtype);
 }
 
@@ -185,41 +206,41 @@ void Work::product(const Shaped& x, const WeightInBlocks& w, const Shaped& out) 
   if (gaps) copy(out, result);
 }
 
-void Work::to_blocks(const Shaped& weight, const WeightInBlocks& out) const {
+void Work::to_blocks(const Shaped& weight, const WeightInBlocks& out) {
   call(f.convert, tensor(weight), tensor(out, false));
 }
 
-void Work::from_blocks(const WeightInBlocks& weight, const Shaped& out) const {
+void Work::from_blocks(const WeightInBlocks& weight, const Shaped& out) {
   call(f.convert, tensor(weight, false), tensor(out));
 }
 
-void Work::add(const Shaped& a, const Shaped& b, const Shaped& out) const {
+void Work::add(const Shaped& a, const Shaped& b, const Shaped& out) {
   call(f.add, tensor(a), tensor(b), scalar(1), tensor(out));
 }
 
-void Work::copy(const Shaped& to, const Shaped& from) const { call(f.copy, tensor(to), tensor(from)); }
+void Work::copy(const Shaped& to, const Shaped& from) { call(f.copy, tensor(to), tensor(from)); }
 
-void Work::cast(const Shaped& to, const Shaped& from) const { call(f.cast, tensor(from), to.type, tensor(to)); }
+void Work::cast(const Shaped& to, const Shaped& from) { call(f.cast, tensor(from), to.type, tensor(to)); }
 
-void Work::scale(const Shaped& x, float factor, const Shaped& out) const {
+void Work::scale(const Shaped& x, float factor, const Shaped& out) {
   call(f.scale, tensor(x), scalar(factor), tensor(out));
 }
 
-void Work::range(int64_t first, int64_t step, const Shaped& out) const {
+void Work::range(int64_t first, int64_t step, const Shaped& out) {
   int64_t count = 1;
   for (const int64_t size : out.shape) count *= size;
   call(f.range, integer(first), integer(first + count * step), integer(step), tensor(out));
 }
 
-void Work::fill_where(const Shaped& x, const Shaped& mask, float value) const {
+void Work::fill_where(const Shaped& x, const Shaped& mask, float value) {
   call(f.fill_where, tensor(x), tensor(mask), scalar(value));
 }
 
-void Work::sum_last(const Shaped& x, const Shaped& out) const {
+void Work::sum_last(const Shaped& x, const Shaped& out) {
   call(f.sum, tensor(x), integers({-1}), false, out.type, tensor(out));
 }
 
-void Work::maximum_last(const Shaped& x, const Shaped& out) const {
+void Work::maximum_last(const Shaped& x, const Shaped& out) {
   call(f.maximum, tensor(x), integers({-1}), false, tensor(out));
 }
 

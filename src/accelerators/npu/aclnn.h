@@ -152,88 +152,102 @@ inline const WeightInBlocks* packed(const aa_op_call& call, size_t index) {
   return static_cast<const WeightInBlocks*>(object);
 }
 
-// Runs the operators of one call on its stream.
+// The operators of one call, on its stream. They are prepared one after the other, each with the memory that it needs, and run by
+// launch(): a call that gets no memory has done nothing, and the host makes it again after it has given back its cache. Without
+// that, an operator that works in place would have its effect twice.
 class Work {
  public:
   Work(const Functions& functions, Handle stream, queue_runtime::Workspace& workspace)
       : f(functions), stream_(stream), workspace_(workspace) {}
+  ~Work();
+  Work(const Work&) = delete;
+  Work& operator=(const Work&) = delete;
 
   const Functions& f;
+
+  // Runs what was prepared, in order.
+  void launch();
 
   // Allocates a tensor that lives until the call's work has ended.
   Shaped temporary(int type, std::vector<int64_t> shape);
 
   // Multiplies matrices, or batches of them, of one type; `out` is of that type, or of fp32 if keeps_f32 is true.
-  void product(const Shaped& a, const Shaped& b, const Shaped& out) const;
+  void product(const Shaped& a, const Shaped& b, const Shaped& out);
   // Computes out = x * transpose(w) for matrices; x is of w's type, `out` of that type or of fp32.
   void product(const Shaped& x, const WeightInBlocks& w, const Shaped& out);
-  void to_blocks(const Shaped& weight, const WeightInBlocks& out) const;
-  void from_blocks(const WeightInBlocks& weight, const Shaped& out) const;
-  void add(const Shaped& a, const Shaped& b, const Shaped& out) const;  // `out` may be one of the two
-  void copy(const Shaped& to, const Shaped& from) const;                // both of one type; `from` is broadcast to `to`
-  void cast(const Shaped& to, const Shaped& from) const;                // both of one shape
-  void scale(const Shaped& x, float factor, const Shaped& out) const;
-  void range(int64_t first, int64_t step, const Shaped& out) const;
-  void fill_where(const Shaped& x, const Shaped& mask, float value) const;
-  void sum_last(const Shaped& x, const Shaped& out) const;      // over the last dimension
-  void maximum_last(const Shaped& x, const Shaped& out) const;  // over the last dimension
+  void to_blocks(const Shaped& weight, const WeightInBlocks& out);
+  void from_blocks(const WeightInBlocks& weight, const Shaped& out);
+  void add(const Shaped& a, const Shaped& b, const Shaped& out);  // `out` may be one of the two
+  void copy(const Shaped& to, const Shaped& from);                // both of one type; `from` is broadcast to `to`
+  void cast(const Shaped& to, const Shaped& from);                // both of one shape
+  void scale(const Shaped& x, float factor, const Shaped& out);
+  void range(int64_t first, int64_t step, const Shaped& out);
+  void fill_where(const Shaped& x, const Shaped& mask, float value);
+  void sum_last(const Shaped& x, const Shaped& out);      // over the last dimension
+  void maximum_last(const Shaped& x, const Shaped& out);  // over the last dimension
   // Returns x if it is in fp32, else a temporary copy in fp32.
   Shaped in_f32(const Shaped& x);
   // Returns `out` if it is in fp32, else a temporary in fp32 that finish() converts to `out`.
   Shaped f32_for(const Shaped& out);
-  void finish(const Shaped& out, const Shaped& in_its_place) const {
+  void finish(const Shaped& out, const Shaped& in_its_place) {
     if (out.type != type_f32) cast(out, in_its_place);
   }
 
-  // Owns a tensor, scalar or list of an operator, which needs it until its second phase has been called.
-  class Object {
-   public:
-    Object(Handle handle, Status (*destroy)(Handle), const char* made_by);
-    ~Object() { destroy_(handle_); }
-    Object(const Object&) = delete;
-    Object& operator=(const Object&) = delete;
-    operator Handle() const { return handle_; }  // NOLINT(google-explicit-constructor): an argument of the operators
-
-   private:
-    Handle handle_;
-    Status (*destroy_)(Handle);
-  };
-  Object tensor(const Shaped& what) const;
+  // Tensors, scalars and lists of operators, which live as long as this object: an operator needs them until its second
+  // phase has been called.
+  Handle tensor(const Shaped& what);
   // The weight, or its transpose.
-  Object tensor(const WeightInBlocks& what, bool transposed) const;
-  Object scalar(float value) const;
-  Object integer(int64_t value) const;
-  Object integers(std::initializer_list<int64_t> values) const;
+  Handle tensor(const WeightInBlocks& what, bool transposed);
+  Handle scalar(float value);
+  Handle integer(int64_t value);
+  Handle integers(std::initializer_list<int64_t> values);
 
   template <class... Arguments, class... Given>
-  void call(const Operator<Arguments...>& op, Given&&... given) const {
-    enqueue(op, true, std::forward<Given>(given)...);
+  void call(const Operator<Arguments...>& op, Given&&... given) {
+    prepare(op, true, std::forward<Given>(given)...);
   }
-  // Returns false, with nothing enqueued, if the library does not take such arguments, or lacks a kernel for them or for
+  // Returns false, with nothing prepared, if the library does not take such arguments, or lacks a kernel for them or for
   // this processor.
   template <class... Arguments, class... Given>
-  bool offer(const Operator<Arguments...>& op, Given&&... given) const {
-    return enqueue(op, false, std::forward<Given>(given)...);
+  bool offer(const Operator<Arguments...>& op, Given&&... given) {
+    return prepare(op, false, std::forward<Given>(given)...);
   }
 
  private:
+  struct Object {
+    Handle handle;  // null: it could not be made
+    Status (*destroy)(Handle);
+  };
+  struct Prepared {
+    const char* name;
+    Launch launch;
+    void* workspace;
+    uint64_t bytes;
+    Handle executor;
+  };
+
   static void check(Status status, const char* name, const char* phase);
   static bool is_refusal(Status status);
+  // `create` makes an object.
+  template <class Create>
+  Handle keep(const Create& create, Status (*destroy)(Handle), const char* made_by);
   template <class... Arguments, class... Given>
-  bool enqueue(const Operator<Arguments...>& op, bool must_take, Given&&... given) const {
+  bool prepare(const Operator<Arguments...>& op, bool must_take, Given&&... given) {
     uint64_t bytes = 0;
-    // The executor leaks if the second phase fails or has no memory, because an executor that was consumed must not be
-    // destroyed.
+    // The executor leaks if there is no memory for its operator or the second phase of another one fails, because one that was
+    // consumed must not be destroyed, and only of those that are used repeatedly do the documents say how it is done.
     Handle executor = nullptr;
     const Status prepared = op.prepare(std::forward<Given>(given)..., &bytes, &executor);
     if (!must_take && is_refusal(prepared)) return false;
     check(prepared, op.name, "GetWorkspaceSize");
-    check(op.launch(bytes ? workspace_.take(bytes) : nullptr, bytes, executor, stream_), op.name, "");
+    prepared_.push_back({op.name, op.launch, bytes ? workspace_.take(bytes) : nullptr, bytes, executor});
     return true;
   }
 
   Handle stream_;
   queue_runtime::Workspace& workspace_;
+  std::vector<Object> objects_;
+  std::vector<Prepared> prepared_;
 };
 
 // ---- what ops require of their tensors ------------------------------------------------------------------------------

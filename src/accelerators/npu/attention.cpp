@@ -96,7 +96,7 @@ Shaped by_head(const Shaped& tensor, int64_t heads, int64_t begin, int64_t count
 }
 
 // Adds the results of some tokens for one sequence, viewed by head, to `out`, or replaces it by the first sequence's.
-void add_results(int64_t sequence, const Shaped& results, const Shaped& out, const Work& work) {
+void add_results(int64_t sequence, const Shaped& results, const Shaped& out, Work& work) {
   sequence == 0 ? work.copy(out, results) : work.add(out, results, out);
 }
 

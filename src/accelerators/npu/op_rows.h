@@ -16,7 +16,7 @@ struct OpRow {
   // Returns whether the operators that it always needs are available.
   bool (*is_there)(const Functions& f);
   bool (*supports)(const Functions& f, const aa_op_call& call);
-  // Enqueues a call that is supported.
+  // Prepares the operators of a call that is supported.
   void (*run)(const aa_op_call& call, Work& work);
 };
 

@@ -41,6 +41,7 @@ class AclnnOps final : public queue_runtime::OpSet {
     }
     Work work(f_, stream, workspace);
     row->second->run(call, work);
+    work.launch();
   }
 
   size_t packed_size(const aa_pack& what) const override {
@@ -52,12 +53,16 @@ class AclnnOps final : public queue_runtime::OpSet {
                                     queue_runtime::Workspace& workspace) const override {
     auto packed =
         std::make_unique<WeightInBlocks>(into.pointer, acl_type(weight.dtype), weight.shape[0], weight.shape[1]);
-    Work(f_, stream, workspace).to_blocks(Shaped(weight), *packed);
+    Work work(f_, stream, workspace);
+    work.to_blocks(Shaped(weight), *packed);
+    work.launch();
     return packed;
   }
   void unpack(const abi::Packed& packed, const aa_tensor& out_weight, Handle stream,
               queue_runtime::Workspace& workspace) const override {
-    Work(f_, stream, workspace).from_blocks(static_cast<const WeightInBlocks&>(packed), Shaped(out_weight));
+    Work work(f_, stream, workspace);
+    work.from_blocks(static_cast<const WeightInBlocks&>(packed), Shaped(out_weight));
+    work.launch();
   }
 
  private:

@@ -290,7 +290,8 @@
   X(softmax_subtracts_no_maximum, "op.softmax.every_size")                                       \
   X(softmax_in_place_forgets_the_row, "op.softmax.of_rows.in_place")                             \
   X(scratch_is_kept, "op.softmax.of_rows")                                                       \
-  X(scratch_is_taken_for_zeros, "op.softmax.of_rows")
+  X(scratch_is_taken_for_zeros, "op.softmax.of_rows")                                            \
+  X(ops_begin_without_memory, "op.increment.adds.short_of_memory")
 
 // The same, for the driver while it holds work back.
 #define REFERENCE_LAZY_MUTATIONS(X)                                                              \

@@ -706,6 +706,7 @@ bool Stream::enqueue_op(const aa_op_call& call) {
   } else {
     add(std::move(run));
   }
+  if (mutated(Mutation::ops_begin_without_memory)) const abi::Scratch late(host_, 4);
   if (scratch && queue_->lazy()) {
     const uint64_t needed_until = queue_->added();
     const std::lock_guard lock(mutex_);

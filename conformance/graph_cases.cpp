@@ -216,6 +216,42 @@ void work_on_other_streams_runs(const Context& c) {
   c.expect(capture.abandon(), "capture_end with a null graph failed");
 }
 
+// A stream that waits for an event of a capture is part of it: a chain of copies that crosses to it and back is repeated in order.
+void streams_join_by_waiting(const Context& c) {
+  const abi::Calls<aa_graph_table> table = graphs(c);
+  Memory first(c, size), second(c, size), third(c, size), last(c, size);
+  const Bytes before = pattern(size, 30);
+  for (const Memory* memory : {&first, &second, &third, &last}) c.upload(memory->data(), before.data(), size);
+  Stream recorder(c), joined(c);
+  Event there(c), back(c);
+  Capture capture(c, table, recorder);
+  copy(c, recorder, second, first);
+  c.ok(c.driver.event_record(there, recorder), "event_record on a stream that captures");
+  c.expect(!is_capturing(c, table, joined), "a stream captures before it waits for an event of the capture");
+  c.ok(c.driver.stream_wait_event(joined, there), "stream_wait_event for an event of a capture");
+  c.expect(is_capturing(c, table, joined), "a stream that waits for an event of a capture does not take part in it");
+  copy(c, joined, third, second);
+  c.error(table.capture_end(joined, nullptr), {AA_FAILED_PRECONDITION},
+          "capture_end on a stream that joined the capture");
+  c.error(table.capture_begin(joined), {AA_FAILED_PRECONDITION}, "capture_begin on a stream that joined a capture");
+  c.ok(c.driver.event_record(back, joined), "event_record on a stream that joined the capture");
+  c.ok(c.driver.stream_wait_event(recorder, back), "stream_wait_event for an event of a stream that joined");
+  copy(c, recorder, last, third);
+  expect_equal(c.download(third.data(), size), before, "what a stream that joined records, before a launch");
+  const Graph graph(c, table, capture.end());
+  c.expect(!is_capturing(c, table, joined), "a stream that joined a capture captures after its end");
+  for (unsigned round = 0; round < 2; ++round) {
+    const Bytes data = pattern(size, 31 + round);
+    c.upload(first.data(), data.data(), size);
+    graph.launch(c.stream);
+    expect_equal(c.download(last.data(), size), data, "copies of two streams of one capture");
+  }
+  c.upload(first.data(), before.data(), size);
+  copy(c, joined, third, first);
+  c.ok(c.driver.stream_synchronize(joined), "stream_synchronize of a stream that had joined a capture");
+  expect_equal(c.download(third.data(), size), before, "a copy on a stream that had joined a capture");
+}
+
 constexpr Case cases[] = {
     {"graphs", "records_and_replays", records_and_replays},
     {"graphs", "records_fills", records_fills},
@@ -229,6 +265,7 @@ constexpr Case cases[] = {
     {"graphs", "two_graphs_do_not_mix", two_graphs_do_not_mix},
     {"graphs", "host_copies_are_read_at_the_launch", host_copies_are_read_at_the_launch},
     {"graphs", "work_on_other_streams_runs", work_on_other_streams_runs},
+    {"graphs", "streams_join_by_waiting", streams_join_by_waiting},
 };
 
 }  // namespace

@@ -511,6 +511,66 @@ TEST_F(QueueRuntime, LaunchesOfAGraphFollowEachOther) {
   device->mem_free(other);
 }
 
+TEST_F(QueueRuntime, AFailedLaunchDoesNotFailThoseOnOtherStreams) {
+  const aa_allocation memory = allocate(64), other = allocate(64);
+  const auto second = device->stream_create({});
+  stream->capture_begin();
+  stream->copy(copying(other.pointer, memory.pointer, 64, AA_COPY_DEVICE_TO_DEVICE));
+  const std::unique_ptr<abi::Graph> graph = stream->capture_end();
+  vendor->events_pass = false;
+  graph->launch(*stream);
+  vendor->events_pass = true;
+  fail_stream();
+  EXPECT_EQ(failure_of([&] { stream->synchronize(); }).code(), AA_INTERNAL);
+  static_cast<char*>(memory.pointer)[3] = 77;
+  graph->launch(*second);
+  second->synchronize();
+  EXPECT_EQ(static_cast<char*>(other.pointer)[3], 77);
+  EXPECT_EQ(failure_of([&] { stream->close(); }).code(), AA_INTERNAL);
+  device->mem_free(memory);
+  device->mem_free(other);
+}
+
+// The host launches a graph again after AA_RESOURCE_EXHAUSTED, so that nothing of it may have run.
+TEST_F(QueueRuntime, ALaunchWithoutMemoryBehindItsFirstItemIsNotRepeated) {
+  const FakeOps ops;
+  vendor->op_set = &ops;
+  const aa_allocation memory = allocate(64);
+  std::memset(memory.pointer, 1, 64);
+  aa_tensor tensor{};
+  tensor.data = memory.pointer;
+  tensor.ndim = 1;
+  tensor.shape[0] = 10;
+  auto params = abi::sized<aa_increment_params>();
+  params.amount = 5;
+  aa_op_call call{};
+  call.op = 7;
+  call.tensors = &tensor;
+  call.tensor_count = 1;
+  call.params = &params;
+  call.params_size = sizeof(params);
+  for (const bool first : {true, false}) {
+    stream->capture_begin();
+    if (!first) {
+      aa_fill fill{};
+      fill.destination = memory.pointer;
+      fill.size = 64;
+      fill.pattern_size = 1;
+      fill.pattern[0] = 3;
+      stream->fill(fill);
+    }
+    EXPECT_TRUE(stream->enqueue_op(call));
+    const std::unique_ptr<abi::Graph> graph = stream->capture_end();
+    vendor->fails_next["allocate"] = error_memory;
+    const abi::Failure failure = failure_of([&] { graph->launch(*stream); });
+    EXPECT_EQ(failure.code(), first ? AA_RESOURCE_EXHAUSTED : AA_INTERNAL);
+    EXPECT_EQ(static_cast<char*>(memory.pointer)[0], first ? 1 : 3);
+    if (first) continue;
+    EXPECT_NE(std::string(failure.what()).find("1 of its 2 items"), std::string::npos) << failure.what();
+  }
+  device->mem_free(memory);
+}
+
 TEST_F(QueueRuntime, RecordsOpsWithWhatTheyWereGiven) {
   const FakeOps ops;
   vendor->op_set = &ops;

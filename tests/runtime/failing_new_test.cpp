@@ -2,6 +2,7 @@
 // released: each failure is an exception, after which everything works again.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 #include <utility>
@@ -10,17 +11,29 @@
 #include "anyaccel/error.h"
 #include "anyaccel/ops/training.h"
 
+// Of the linker: this program's own code.
+extern "C" const char __executable_start;
+extern "C" const char etext;
+
 namespace {
 
 thread_local long allocations_left = -1;  // before the first failure; -1: none fails
 thread_local bool all_later_fail = false;
+thread_local bool only_own = false;  // a vendor's library may not stand a failure
 
-void* allocate(std::size_t bytes, std::size_t alignment) {
-  if (allocations_left == 0) {
+// `caller` allocates: code of this program, which the project's library is part of, or another library.
+void* allocate(std::size_t bytes, std::size_t alignment, const void* caller) {
+  const auto address = reinterpret_cast<std::uintptr_t>(caller);
+  const bool own = address >= reinterpret_cast<std::uintptr_t>(&__executable_start) &&
+                   address < reinterpret_cast<std::uintptr_t>(&etext);
+  if (only_own && !own) {
+    // It does not fail.
+  } else if (allocations_left == 0) {
     if (!all_later_fail) allocations_left = -1;
     throw std::bad_alloc();
+  } else if (allocations_left > 0) {
+    --allocations_left;
   }
-  if (allocations_left > 0) --allocations_left;
   void* memory = nullptr;
   if (posix_memalign(&memory, alignment, bytes ? bytes : 1) != 0) throw std::bad_alloc();
   return memory;
@@ -28,9 +41,9 @@ void* allocate(std::size_t bytes, std::size_t alignment) {
 
 }  // namespace
 
-void* operator new(std::size_t bytes) { return allocate(bytes, 16); }
+void* operator new(std::size_t bytes) { return allocate(bytes, 16, __builtin_return_address(0)); }
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
-  return allocate(bytes, static_cast<std::size_t>(alignment));
+  return allocate(bytes, static_cast<std::size_t>(alignment), __builtin_return_address(0));
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
@@ -99,6 +112,53 @@ TEST(FailingNew, EachIsAnExceptionAfterWhichEverythingWorks) {
     EXPECT_TRUE(tried_all) << "the work makes more allocations than this test makes fail";
   }
   EXPECT_EQ(get_accelerator()->memory_allocated(), 0);
+}
+
+// Returns false for a call that was refused.
+template <class Call>
+bool is_done(const Call& call) {
+  try {
+    call();
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), AA_RESOURCE_EXHAUSTED) << error.what();
+    return false;
+  }
+}
+
+// The call that lacks memory is either refused, with nothing done, or made, once. There are more items than a driver keeps back.
+TEST(FailingNew, AnItemIsDoneOnceOrRefused) {
+  Accelerator& accelerator = *get_accelerator();
+  ops::Training ops(accelerator);
+  const Stream stream = accelerator.Stream(), other = accelerator.Stream();
+  const ScopeGuard current = accelerator.stream(stream);
+  const Tensor sum = accelerator.FloatTensor({4}), one = accelerator.FloatTensor({4});
+  Event event = accelerator.Event(true), from_elsewhere = accelerator.Event();
+  one.fill(1);
+  bool tried_all = false;
+  for (long before = -1; before < 5000 && !tried_all; ++before) {
+    sum.fill(0);
+    stream.synchronize();
+    int calls_made = 0, calls_expected = 0, additions = 0;
+    only_own = true;
+    all_later_fail = false;
+    allocations_left = before;
+    for (int i = 0; i < 150; ++i) {
+      additions += is_done([&] { ops.add(sum, sum, one); });
+      if (i % 40 == 3) calls_expected += is_done([&] { stream.host_call([&calls_made] { ++calls_made; }); });
+      if (i % 40 == 7) is_done([&] { event.record(stream); });
+      if (i % 40 == 11) is_done([&] { from_elsewhere.record(other); });
+      if (i % 40 == 11) is_done([&] { stream.wait_event(from_elsewhere); });
+    }
+    tried_all = before >= 0 && std::exchange(allocations_left, -1) >= 0;
+    only_own = false;
+    stream.synchronize();
+    ASSERT_EQ(sum.to_vector<float>()[3], static_cast<float>(additions)) << "after " << before << " allocations";
+    ASSERT_EQ(calls_made, calls_expected) << "after " << before << " allocations";
+  }
+  EXPECT_TRUE(tried_all) << "the work makes more allocations than this test makes fail";
 }
 
 }  // namespace

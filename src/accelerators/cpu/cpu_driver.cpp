@@ -43,8 +43,8 @@ void refuse_flags(uint32_t flags, uint32_t known, const char* function) {
                             " have bits that the CPU driver does not know (it knows " + std::to_string(known) + ")");
 }
 
-void refuse_while_capturing(const StreamObject& stream) {
-  if (stream.capture) {
+void refuse_while_capturing(StreamObject& stream) {
+  if (stream.recorded()) {
     throw InvalidArgument("the stream is capturing a graph and cannot be waited for", AA_FAILED_PRECONDITION);
   }
 }
@@ -197,7 +197,7 @@ aa_status* copy_async(void*, aa_stream* stream, const aa_copy* what) {
       throw InvalidArgument("there is no copy direction " + std::to_string(what->direction));
     }
     StreamObject& s = object(stream);
-    if (!s.capture) [[likely]] {
+    if (!s.recorded()) [[likely]] {
       copy_with_workers(what->destination, what->source, what->size);
       return;
     }
@@ -259,8 +259,22 @@ aa_status* stream_synchronize(void*, aa_stream* stream) {
   return guarded([&] { refuse_while_capturing(object(stream)); });
 }
 
-// All work recorded before has run already; inside a capture the order of recording is the order of replay.
-aa_status* stream_wait_event(void*, aa_stream*, aa_event*) { return nullptr; }
+// All work recorded before has run already; inside a capture the order of recording is the order of replay. A stream that waits for
+// an event of a capture takes part in it.
+aa_status* stream_wait_event(void*, aa_stream* stream, aa_event* event) {
+  EventObject& e = object(event);
+  if (!e.captured) [[likely]]
+    return nullptr;
+  return guarded([&] {
+    const std::lock_guard lock(e.mutex);
+    StreamObject& s = object(stream);
+    if (!e.capture || !e.capture->open || e.capture == s.capture) return;
+    if (s.recorded()) {
+      throw InvalidArgument("the stream and the event belong to two captures", AA_FAILED_PRECONDITION);
+    }
+    s.capture = e.capture;
+  });
+}
 
 aa_status* stream_native(void*, aa_stream*, void** out) {
   *out = nullptr;
@@ -296,8 +310,16 @@ aa_status* event_record(void*, aa_event* event, aa_stream* stream) {
   return guarded([&] {
     Node node{};
     node.kind = Node::Kind::EventRecord;
-    node.event = object(event).core;
-    submit(object(stream), std::move(node));
+    EventObject& e = object(event);
+    StreamObject& s = object(stream);
+    node.event = e.core;
+    const bool captured = s.recorded() != nullptr;
+    submit(s, std::move(node));
+    if (!captured && !e.captured) [[likely]]
+      return;
+    const std::lock_guard lock(e.mutex);
+    e.capture = captured ? s.capture : nullptr;
+    e.captured = captured;
   });
 }
 

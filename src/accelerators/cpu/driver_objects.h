@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "anyaccel/abi/ceilings.h"
@@ -61,9 +62,31 @@ struct GraphObject {
   std::vector<Node> nodes;
 };
 
+// What the streams of one capture record into.
+struct CaptureObject {
+  const struct StreamObject* origin = nullptr;  // where it began and must end
+  std::unique_ptr<GraphObject> graph = std::make_unique<GraphObject>();
+  std::atomic<bool> open{true};
+};
+
 struct StreamObject {
+  StreamObject() = default;
+  ~StreamObject() {
+    if (capture && capture->origin == this) capture->open = false;
+  }
+  StreamObject(const StreamObject&) = delete;
+  StreamObject& operator=(const StreamObject&) = delete;
+
+  // Null while the stream does not capture.
+  GraphObject* recorded() {
+    if (!capture) [[likely]]
+      return nullptr;
+    if (!capture->open) capture.reset();  // it ended on the stream where it began
+    return capture ? capture->graph.get() : nullptr;
+  }
+
   DeviceObject* device = nullptr;
-  std::unique_ptr<GraphObject> capture;  // not null while capturing
+  std::shared_ptr<CaptureObject> capture;
 };
 
 // The part of an event that recorded graphs share.
@@ -75,6 +98,10 @@ struct EventObject {
   DeviceObject* device = nullptr;
   uint32_t flags = 0;
   std::shared_ptr<EventCore> core = std::make_shared<EventCore>();
+  // The capture in which it was recorded last; null: in none. The flag tells whether there is one.
+  std::atomic<bool> captured{false};
+  std::mutex mutex;
+  std::shared_ptr<CaptureObject> capture;
 };
 
 // Runs a node now. Throws the exceptions of its work.

@@ -71,8 +71,8 @@ void run_node(const Node& node) {
 }
 
 void submit(StreamObject& stream, Node&& node) {
-  if (stream.capture) {
-    stream.capture->nodes.push_back(std::move(node));
+  if (GraphObject* graph = stream.recorded()) {
+    graph->nodes.push_back(std::move(node));
   } else {
     run_node(node);
   }
@@ -102,7 +102,7 @@ const aa_ops_table* ops_table() {
           *out_taken = call->op >= 0 && static_cast<size_t>(call->op) < op_entries().size();
           if (!*out_taken) return;
           StreamObject& s = object(stream);
-          if (!s.capture) [[likely]] {
+          if (!s.recorded()) [[likely]] {
             op_entries()[static_cast<size_t>(call->op)].fast(*call);
             return;
           }
@@ -131,29 +131,35 @@ const aa_graph_table* graph_table() {
       nullptr,
       [](void*, aa_stream* stream) -> aa_status* {
         return guarded([&] {
-          if (object(stream).capture) {
-            throw InvalidArgument("the stream is capturing already", AA_FAILED_PRECONDITION);
-          }
-          object(stream).capture = std::make_unique<GraphObject>();
+          StreamObject& s = object(stream);
+          if (s.recorded()) throw InvalidArgument("the stream is capturing already", AA_FAILED_PRECONDITION);
+          s.capture = std::make_shared<CaptureObject>();
+          s.capture->origin = &s;
         });
       },
       [](void*, aa_stream* stream, aa_graph** out_graph) -> aa_status* {
         return guarded([&] {
-          std::unique_ptr<GraphObject> captured = std::move(object(stream).capture);
-          if (!captured) throw InvalidArgument("the stream is not capturing", AA_FAILED_PRECONDITION);
-          if (out_graph) *out_graph = reinterpret_cast<aa_graph*>(captured.release());
+          StreamObject& s = object(stream);
+          if (!s.recorded()) throw InvalidArgument("the stream is not capturing", AA_FAILED_PRECONDITION);
+          if (s.capture->origin != &s) {
+            throw InvalidArgument("the stream joined a capture that began on another stream; it ends on that one",
+                                  AA_FAILED_PRECONDITION);
+          }
+          const std::shared_ptr<CaptureObject> ending = std::move(s.capture);
+          ending->open = false;
+          if (out_graph) *out_graph = reinterpret_cast<aa_graph*>(ending->graph.release());
         });
       },
       [](void*, aa_stream* stream, int32_t* out_capturing) -> aa_status* {
-        *out_capturing = object(stream).capture != nullptr;
+        *out_capturing = object(stream).recorded() != nullptr;
         return nullptr;
       },
       [](void*, aa_graph* graph, aa_stream* stream) -> aa_status* {
         return guarded([&] {
           StreamObject& s = object(stream);
           for (const Node& node : object(graph).nodes) {
-            if (s.capture) {
-              s.capture->nodes.push_back(node);
+            if (GraphObject* recorded = s.recorded()) {
+              recorded->nodes.push_back(node);
             } else {
               run_node(node);
             }

@@ -153,8 +153,14 @@ Id Queue::encoder_locked(Kind kind) {
   return encoder_.get();
 }
 
+// The item is in the command buffer, so that a failure would make the caller repeat it: without memory the buffer is committed later.
 void Queue::item_locked() {
-  if (++items_ >= items_of_a_buffer) commit_locked();
+  if (++items_ < items_of_a_buffer) return;
+  try {
+    commit_locked();
+  } catch (const std::bad_alloc&) {
+    // With the next item, or when something is waited for.
+  }
 }
 
 struct Queue::Handler {
@@ -164,8 +170,11 @@ struct Queue::Handler {
   uint64_t value;
 };
 
-void Queue::add_handler_locked(void (*function)(void* user), void* user, uint64_t value) {
-  auto handler = std::make_unique<Handler>(Handler{function, user, timeline_, value});
+std::unique_ptr<Queue::Handler> Queue::next_handler_locked(void (*function)(void* user), void* user) const {
+  return std::make_unique<Handler>(Handler{function, user, timeline_, value_ + 1});
+}
+
+uint64_t Queue::add_locked(std::unique_ptr<Handler> handler) {
   HandlerBlock block(
       [](void* context, Id buffer) {
         const Pool pool;
@@ -179,15 +188,27 @@ void Queue::add_handler_locked(void (*function)(void* user), void* user, uint64_
       handler.get());
   send(open_.get(), sel.addCompletedHandler, block.get());
   static_cast<void>(handler.release());  // the handler's own, which runs once
+  return ++value_;
 }
 
-void Queue::commit_locked(bool timed) {
-  if (!open_) return;
+std::shared_ptr<Submission> Queue::submission_locked(bool timed) {
+  running_.emplace_back();
+  try {
+    running_.back() = std::make_shared<Submission>(open_, last_, waits_, health_, this, timed);
+  } catch (...) {
+    running_.pop_back();
+    throw;
+  }
+  return running_.back();
+}
+
+void Queue::commit_locked() {
+  if (open_) commit_locked(submission_locked(false));
+}
+
+void Queue::commit_locked(std::shared_ptr<Submission> submission) {
   end_encoder_locked();
-  // The submission is created first, because a committed command buffer must be tracked.
-  auto submission = std::make_shared<Submission>(open_, last_, std::move(waits_), health_, this, timed);
   waits_.clear();
-  running_.push_back(submission);
   last_ = std::move(submission);
   send(open_.get(), sel.commit);
   open_.reset();
@@ -233,12 +254,13 @@ Point Queue::record(bool timed) {
     if (!scratch_) throw abi::Failure(AA_RESOURCE_EXHAUSTED, "Metal gave no buffer for an event with timing");
     send(encoder_locked(Kind::blit), sel.fillBuffer, scratch_.get(), Range{0, blit_alignment}, uint8_t{0});
   }
+  // All memory first: nothing fails once the record has begun.
+  std::unique_ptr<Handler> handler = next_handler_locked(nullptr, nullptr);
+  std::shared_ptr<Submission> submission = submission_locked(timed);
   end_encoder_locked();
-  const uint64_t value = value_ + 1;
-  add_handler_locked(nullptr, nullptr, value);
-  value_ = value;
+  const uint64_t value = add_locked(std::move(handler));
   send(buffer, sel.encodeSignalEvent, timeline_.get(), value);
-  commit_locked(timed);
+  commit_locked(std::move(submission));
   return {last_, timeline_, value};
 }
 
@@ -268,12 +290,13 @@ void Queue::host_call(void (*function)(void* user), void* user) {
   const Pool pool;
   const std::lock_guard lock(mutex_);
   buffer_locked();
-  Owned next = new_buffer();  // now, so that nothing can fail once the function is on its way
+  // All that can fail first: nothing does once the function is on its way.
+  Owned next = new_buffer();
+  std::unique_ptr<Handler> handler = next_handler_locked(function, user);
+  std::shared_ptr<Submission> submission = submission_locked(false);
   end_encoder_locked();
-  const uint64_t value = value_ + 1;
-  add_handler_locked(function, user, value);
-  value_ = value;
-  commit_locked();
+  const uint64_t value = add_locked(std::move(handler));
+  commit_locked(std::move(submission));
   send(next.get(), sel.encodeWaitForEvent, timeline_.get(), value);
   open_ = std::move(next);
   items_ = 1;

@@ -124,10 +124,15 @@ class Queue {
   Id encoder_locked(Kind kind);
   void end_encoder_locked();
   void item_locked();
-  // Adds a handler that calls `function` unless it is null, and then signals `value`, even if the command buffer has
-  // failed, so that nothing waits forever.
-  void add_handler_locked(void (*function)(void* user), void* user, uint64_t value);
-  void commit_locked(bool timed = false);
+  // A handler that calls `function` unless it is null, and then signals the next value, even if the command buffer has failed, so
+  // that nothing waits forever.
+  std::unique_ptr<Handler> next_handler_locked(void (*function)(void* user), void* user) const;
+  // Gives it to the open command buffer, and returns its value.
+  uint64_t add_locked(std::unique_ptr<Handler> handler);
+  // What tracks the open command buffer, which must then be committed with it. Throws, with nothing done, without memory.
+  std::shared_ptr<Submission> submission_locked(bool timed);
+  void commit_locked();
+  void commit_locked(std::shared_ptr<Submission> submission);
   std::shared_ptr<Submission> last();
 
   const Id device_;

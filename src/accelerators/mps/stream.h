@@ -118,7 +118,7 @@ class Stream final : public abi::Stream {
   const std::shared_ptr<Queue> queue_;
   const Id device_;
   const Id absent_;
-  streams::CaptureOf<Node> captures_{this};
+  streams::CaptureOf<Capture> captures_{this};
   std::mutex step_mutex_;
   bool in_step_ = false;
 };

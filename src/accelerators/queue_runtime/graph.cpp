@@ -2,6 +2,7 @@
 #include "accelerators/queue_runtime/graph.h"
 
 #include "accelerators/queue_runtime/stream.h"
+#include "accelerators/streams/captures.h"
 
 namespace anyaccel::queue_runtime {
 
@@ -51,10 +52,11 @@ void Graph::launch(abi::Stream& target) {
     throw abi::Failure(AA_UNIMPLEMENTED, "a graph cannot be launched on a stream that captures another one");
   }
   stream.release_held();
-  // Launches run one after another, even on different streams.
-  if (last_launch_) stream.wait_for(last_launch_);
+  follow_last_launch(stream);
   try {
-    if (!launch_captured(stream)) run_steps(stream);
+    if (!launch_captured(stream))
+      streams::enqueue_all(
+          steps_, [&](const GraphStep& step) { step(stream); }, [] {});
   } catch (const abi::Failure&) {
     last_launch_ = stream.end_of_work();  // of what was enqueued
     throw;
@@ -63,8 +65,16 @@ void Graph::launch(abi::Stream& target) {
   last_launch_ = stream.end_of_work();
 }
 
-void Graph::run_steps(Stream& stream) {
-  for (const GraphStep& step : steps_) step(stream);
+// Launches run one after another, even on different streams. One that has failed on another stream is nothing to wait for: `stream`
+// would fail with it.
+void Graph::follow_last_launch(Stream& stream) {
+  if (!last_launch_) return;
+  try {
+    if (last_launch_->complete()) return;
+  } catch (const abi::Failure&) {
+    return;
+  }
+  stream.wait_for(last_launch_);
 }
 
 bool Graph::launch_captured(Stream& stream) {
@@ -86,7 +96,7 @@ void Graph::capture() {
   if (device_->ask([&] { return vendor.capture_begin(handle); }).result != 0) return;
   bool complete = true;
   try {
-    run_steps(stream);
+    for (const GraphStep& step : steps_) step(stream);
   } catch (const abi::Failure&) {
     complete = false;
   }

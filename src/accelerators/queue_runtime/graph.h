@@ -19,6 +19,7 @@ class Graph final : public abi::Graph {
  public:
   explicit Graph(std::shared_ptr<DeviceState> device) : device_(std::move(device)) {}
   ~Graph() override;
+  const DeviceState& device() const noexcept { return *device_; }
 
   // Only while the graph is recorded. `items`: the number of the caller's items that the step contains, 0 for a part of
   // one.
@@ -39,7 +40,7 @@ class Graph final : public abi::Graph {
   int64_t node_count() const override { return items_; }
 
  private:
-  void run_steps(Stream& stream);
+  void follow_last_launch(Stream& stream);
   bool launch_captured(Stream& stream);
   void capture();
 

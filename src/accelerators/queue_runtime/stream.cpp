@@ -136,7 +136,7 @@ Stream::~Stream() {
 }
 
 void Stream::close() {
-  capture_.reset();
+  captures_.abandon();
   if (device().is_forked_child() || device().lost()) return;
   try {
     release_held();
@@ -153,9 +153,9 @@ void Stream::close() {
 // ---- copies and fills ------------------------------------------------------------------------------------------------
 
 bool Stream::captured(GraphStep step) {
-  if (!capture_) return false;
-  capture_->add(std::move(step));
-  return true;
+  Graph* const graph = capture();
+  if (graph) graph->add(std::move(step));
+  return graph != nullptr;
 }
 
 void Stream::enqueue(const GraphStep& step) {
@@ -188,10 +188,11 @@ void Stream::copy(const aa_copy& what) {
   const bool pageable = host && is_pageable(host, what.size);
   release_held();
   const std::lock_guard lock(mutex_);
-  if (capture_ && pageable && device().vendor().has_host_call()) return copy_captured(what);
-  if (capture_) {
+  Graph* const graph = capture();
+  if (graph && pageable && device().vendor().has_host_call()) return copy_captured(*graph, what);
+  if (graph) {
     const auto again = [what](Stream& stream) { stream.copy(what); };
-    return pageable ? capture_->add(again) : capture_->add_capturable(again);
+    return pageable ? graph->add(again) : graph->add_capturable(again);
   }
   if (pageable && !device().vendor().copies_pageable()) return copy_staged_locked(what);
   // Vendors differ in whether such a copy is ordered or waits. Between two waits all of them behave the same.
@@ -252,23 +253,23 @@ void Stream::stage_locked(const aa_copy& what) {
 }
 
 // Each launch reads or writes the pageable memory by a host function, in order, so that launching waits for nothing.
-void Stream::copy_captured(const aa_copy& what) {
-  void* const staging = capture_->add_staging(what.size);
+void Stream::copy_captured(Graph& graph, const aa_copy& what) {
+  void* const staging = graph.add_staging(what.size);
   aa_copy copy = what;
   const auto run = [](void* user) {
     const auto& host_copy = *static_cast<const Graph::HostCopy*>(user);
     copy_bytes(host_copy.to, host_copy.from, host_copy.size);
   };
   if (what.direction == AA_COPY_HOST_TO_DEVICE) {
-    Graph::HostCopy* host_copy = capture_->add_host_copy({staging, what.source, what.size});
+    Graph::HostCopy* host_copy = graph.add_host_copy({staging, what.source, what.size});
     copy.source = staging;
-    capture_->add([run, host_copy](Stream& stream) { stream.host_call(run, host_copy); }, 0);
-    capture_->add([copy](Stream& stream) { stream.copy(copy); });
+    graph.add([run, host_copy](Stream& stream) { stream.host_call(run, host_copy); }, 0);
+    graph.add([copy](Stream& stream) { stream.copy(copy); });
   } else {
-    Graph::HostCopy* host_copy = capture_->add_host_copy({what.destination, staging, what.size});
+    Graph::HostCopy* host_copy = graph.add_host_copy({what.destination, staging, what.size});
     copy.destination = staging;
-    capture_->add([copy](Stream& stream) { stream.copy(copy); });
-    capture_->add([run, host_copy](Stream& stream) { stream.host_call(run, host_copy); }, 0);
+    graph.add([copy](Stream& stream) { stream.copy(copy); });
+    graph.add([run, host_copy](Stream& stream) { stream.host_call(run, host_copy); }, 0);
   }
 }
 
@@ -281,7 +282,7 @@ void Stream::copy_locked(const aa_copy& what) {
 void Stream::fill(const aa_fill& what) {
   release_held();
   const std::lock_guard lock(mutex_);
-  if (capture_) return capture_->add_capturable([what](Stream& stream) { stream.fill(what); });
+  if (Graph* const graph = capture()) return graph->add_capturable([what](Stream& stream) { stream.fill(what); });
   fill_locked(what);
 }
 
@@ -357,7 +358,7 @@ std::shared_ptr<Record> Stream::end_of_work() {
 void Stream::record(const std::shared_ptr<EventCore>& event) {
   release_held();
   const std::lock_guard lock(mutex_);
-  if (captured([event](Stream& stream) { stream.record(event); })) return;
+  if (captured([event](Stream& stream) { stream.record(event); })) return event->set_captured(captures_.current());
   event->set(mark_locked(event->timed()));
 }
 
@@ -389,14 +390,25 @@ void Stream::wait_event(abi::Event& event) {
   };
   {
     const std::lock_guard lock(mutex_);
+    join(*core);
     if (captured(wait)) return;
   }
   wait(*this);
 }
 
+// Takes part in the capture that the event was recorded in.
+void Stream::join(const EventCore& event) {
+  const auto open = std::static_pointer_cast<Capture>(event.capture());
+  if (!open || !open->is_open() || open == captures_.current()) return;
+  if (&open->graph().device() != &device()) {
+    throw abi::Failure(AA_UNIMPLEMENTED, "a stream cannot take part in a capture of another device");
+  }
+  captures_.join(open);
+}
+
 void Stream::refuse_while_capturing() {
   const std::lock_guard lock(mutex_);
-  if (!capture_) return;
+  if (!capture()) return;
   throw abi::Failure(AA_FAILED_PRECONDITION,
                      "the stream is capturing a graph: its work does not run, and it cannot be waited for before the "
                      "capture has ended");
@@ -453,9 +465,10 @@ void Stream::enqueue_library(const LibraryWork& run) {
 
 bool Stream::record_library(const std::function<LibraryWork()>& make) {
   const std::lock_guard lock(mutex_);
-  if (!capture_) return false;
+  Graph* const graph = capture();
+  if (!graph) return false;
   const auto workspace = std::make_shared<RecordedWorkspace>(core_->shared_device());
-  capture_->add_capturable([run = make(), workspace](Stream& stream) {
+  graph->add_capturable([run = make(), workspace](Stream& stream) {
     stream.run_library([&] {
       workspace->begin();
       run(stream.core_->handle(), *workspace);
@@ -567,19 +580,17 @@ void Stream::capture_begin() {
   device().usable();
   release_held();
   const std::lock_guard lock(mutex_);
-  if (capture_) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is capturing a graph already");
-  capture_ = std::make_unique<Graph>(core_->shared_device());
+  captures_.begin(std::make_unique<Graph>(core_->shared_device()));
 }
 
 std::unique_ptr<abi::Graph> Stream::capture_end() {
   const std::lock_guard lock(mutex_);
-  if (!capture_) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is not capturing a graph");
-  return std::move(capture_);
+  return captures_.end();
 }
 
 bool Stream::capturing() {
   const std::lock_guard lock(mutex_);
-  return capture_ != nullptr;
+  return captures_.current() != nullptr;
 }
 
 }  // namespace anyaccel::queue_runtime

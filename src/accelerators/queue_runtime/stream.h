@@ -11,6 +11,7 @@
 #include "accelerators/queue_runtime/event.h"
 #include "accelerators/queue_runtime/graph.h"
 #include "accelerators/queue_runtime/ops.h"
+#include "accelerators/streams/captures.h"
 
 namespace anyaccel::queue_runtime {
 
@@ -77,8 +78,15 @@ class Stream final : public abi::Stream {
   };
 
   DeviceState& device() const noexcept { return core_->device(); }
+  using Capture = streams::GraphCapture<Graph>;
+  // Null while the stream does not capture.
+  Graph* capture() {
+    const auto& open = captures_.current();
+    return open ? &open->graph() : nullptr;
+  }
   // Records a step if a graph is captured; returns false if it must be run now.
   bool captured(GraphStep step);
+  void join(const EventCore& event);
   void refuse_while_capturing();
   // A locked staging buffer for copies of pageable memory, for vendors that copy locked memory only.
   struct Staging {
@@ -86,7 +94,7 @@ class Stream final : public abi::Stream {
     std::shared_ptr<Record> last;  // after the last copy from or to it
   };
   bool is_pageable(const void* host, size_t size) const;
-  void copy_captured(const aa_copy& what);
+  void copy_captured(Graph& graph, const aa_copy& what);
   void copy_staged_locked(const aa_copy& what);
   void stage_locked(const aa_copy& what);
   void copy_locked(const aa_copy& what);
@@ -117,7 +125,7 @@ class Stream final : public abi::Stream {
   std::mutex ops_mutex_;   // one thread enqueues an op at a time
   std::mutex mutex_;       // one thread enqueues at a time; guards the next three
   std::deque<Kept> kept_;  // records that the device may still use
-  std::unique_ptr<Graph> capture_;
+  streams::CaptureOf<Capture> captures_{this};
   std::array<Staging, 2> staging_;  // while one is filled or read, the other is being copied
 };
 

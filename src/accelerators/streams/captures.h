@@ -2,6 +2,7 @@
 // streams, in the order of the calls, and a replay enqueues them again on one stream.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -14,6 +15,32 @@
 #include "anyaccel/abi/driver_class.hpp"
 
 namespace anyaccel::streams {
+
+// Enqueues the items of a launch, and then `behind`, which is no item. A failure by lack of memory after the first item is
+// AA_INTERNAL: after AA_RESOURCE_EXHAUSTED the host would launch the graph again, and the items that were taken would run twice.
+template <class Items, class Enqueue, class Behind>
+void enqueue_all(Items& items, const Enqueue& enqueue, const Behind& behind) {
+  size_t taken = 0;
+  const auto fail = [&](const std::string& why, int64_t native_code) {
+    throw abi::Failure(AA_INTERNAL,
+                       "the launch of a graph failed after the stream had taken " + std::to_string(taken) + " of its " +
+                           std::to_string(items.size()) + " items, which run: " + why,
+                       native_code);
+  };
+  try {
+    for (auto& item : items) {
+      enqueue(item);
+      ++taken;
+    }
+    behind();
+  } catch (const abi::Failure& failure) {
+    if (taken == 0 || failure.code() != AA_RESOURCE_EXHAUSTED) throw;
+    fail(failure.what(), failure.native_code());
+  } catch (const std::bad_alloc&) {
+    if (taken == 0) throw;
+    fail("out of host memory", 0);
+  }
+}
 
 // The nodes that the streams of one capture record. Thread-safe.
 template <class Node>
@@ -45,21 +72,44 @@ class Capture {
   std::vector<Node> nodes_;
 };
 
+// The same where a graph of the driver's records. Streams of one capture are used by one thread at a time.
+template <class Graph>
+class GraphCapture {
+ public:
+  GraphCapture(const abi::Stream* origin, std::unique_ptr<Graph> graph) : origin_(origin), graph_(std::move(graph)) {}
+
+  const abi::Stream* origin() const noexcept { return origin_; }
+  bool is_open() const noexcept { return open_.load(std::memory_order_acquire); }
+  Graph& graph() noexcept { return *graph_; }
+  std::unique_ptr<Graph> close() {
+    open_.store(false, std::memory_order_release);
+    return std::move(graph_);
+  }
+
+ private:
+  const abi::Stream* const origin_;
+  std::atomic<bool> open_{true};
+  std::unique_ptr<Graph> graph_;
+};
+
 // The capture that one stream takes part in. Used by one thread at a time, as the stream is.
-template <class Node>
+template <class Capture>
 class CaptureOf {
  public:
   explicit CaptureOf(const abi::Stream* stream) : stream_(stream) {}
-  ~CaptureOf() {
-    if (const auto& open = current(); open && open->origin() == stream_) open->close();
-  }
+  ~CaptureOf() { abandon(); }
   CaptureOf(const CaptureOf&) = delete;
   CaptureOf& operator=(const CaptureOf&) = delete;
 
   // Null while the stream is not capturing.
-  const std::shared_ptr<Capture<Node>>& current() {
+  const std::shared_ptr<Capture>& current() {
     if (capture_ && !capture_->is_open()) capture_.reset();  // it ended on the stream where it began
     return capture_;
+  }
+  // Ends the capture if it began on this stream, and otherwise leaves it.
+  void abandon() {
+    if (const auto& open = current(); open && open->origin() == stream_) open->close();
+    capture_.reset();
   }
   void refuse(const char* what) {
     if (!current()) return;
@@ -68,7 +118,7 @@ class CaptureOf {
   }
   // Where the stream waits for an event that was recorded in the capture `of_event` (null: in none): joins that capture if it is
   // open; the order of the calls is the order of the replay. Returns false if it is not.
-  bool join(const std::shared_ptr<Capture<Node>>& of_event) {
+  bool join(const std::shared_ptr<Capture>& of_event) {
     if (!of_event || !of_event->is_open()) return false;
     if (current() && current() != of_event) {
       throw abi::Failure(AA_FAILED_PRECONDITION, "the stream and the event belong to two captures");
@@ -83,12 +133,14 @@ class CaptureOf {
                        "a capturing stream cannot wait for an event that was recorded outside the capture and is not "
                        "complete; synchronize it before the capture");
   }
-  void begin() {
+  // `arguments` follow the stream in Capture's constructor.
+  template <class... Arguments>
+  void begin(Arguments&&... arguments) {
     if (current()) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is capturing already");
-    capture_ = std::make_shared<Capture<Node>>(stream_);
+    capture_ = std::make_shared<Capture>(stream_, std::forward<Arguments>(arguments)...);
   }
-  std::vector<Node> end() {
-    const std::shared_ptr<Capture<Node>> ending = current();
+  auto end() {
+    const std::shared_ptr<Capture> ending = current();
     if (!ending) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is not capturing");
     if (ending->origin() != stream_) {
       throw abi::Failure(AA_FAILED_PRECONDITION,
@@ -100,7 +152,7 @@ class CaptureOf {
 
  private:
   const abi::Stream* const stream_;
-  std::shared_ptr<Capture<Node>> capture_;
+  std::shared_ptr<Capture> capture_;
 };
 
 // `Stream` has submit(), which enqueues a node or records it, and capture(), which is null while it does not capture. `Event` has
@@ -115,20 +167,10 @@ class NodeGraph final : public abi::Graph {
     auto& stream = static_cast<Stream&>(target);
     const bool captures = stream.capture() != nullptr;
     if (!captures) follow_last(stream);
-    size_t taken = 0;
-    try {
-      for (const Node& node : nodes_) {
-        stream.submit(node);
-        ++taken;
-      }
+    const auto submit = [&](const Node& node) { stream.submit(node); };
+    enqueue_all(nodes_, submit, [&] {
       if (!captures) last_->record(stream);
-    } catch (const abi::Failure& failure) {
-      if (taken == 0 || failure.code() != AA_RESOURCE_EXHAUSTED) throw;
-      fail_behind(taken, failure.what(), failure.native_code());
-    } catch (const std::bad_alloc&) {
-      if (taken == 0) throw;
-      fail_behind(taken, "out of host memory", 0);
-    }
+    });
   }
   int64_t node_count() const override { return static_cast<int64_t>(nodes_.size()); }
 
@@ -141,13 +183,6 @@ class NodeGraph final : public abi::Graph {
     } catch (const abi::Failure&) {
       if (!last_->ended()) throw;
     }
-  }
-  // After AA_RESOURCE_EXHAUSTED the host launches the graph again, and the nodes that the stream has taken would run twice.
-  [[noreturn]] void fail_behind(size_t taken, const std::string& why, int64_t native_code) const {
-    throw abi::Failure(AA_INTERNAL,
-                       "the launch of a graph failed after the stream had taken " + std::to_string(taken) + " of its " +
-                           std::to_string(nodes_.size()) + " items, which run: " + why,
-                       native_code);
   }
 
   std::vector<Node> nodes_;

@@ -40,14 +40,26 @@ class EventCore {
     return latest_;
   }
   void set(std::shared_ptr<Record> record) {
+    std::shared_ptr<void> no_capture;
     const std::lock_guard lock(mutex_);
-    latest_.swap(record);  // the earlier one is released after the lock
+    latest_.swap(record);  // the earlier ones are released after the lock
+    capture_.swap(no_capture);
+  }
+  // The driver's own capture in which the event was recorded last; null: in none.
+  std::shared_ptr<void> capture() const {
+    const std::lock_guard lock(mutex_);
+    return capture_;
+  }
+  void set_captured(std::shared_ptr<void> capture) {
+    const std::lock_guard lock(mutex_);
+    capture_.swap(capture);
   }
 
  private:
   const bool timed_;
   mutable std::mutex mutex_;
   std::shared_ptr<Record> latest_;
+  std::shared_ptr<void> capture_;
 };
 
 // All of an event but record(), which the stream does. A Record has complete(), wait(), timed(), device()

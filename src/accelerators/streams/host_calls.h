@@ -38,8 +38,8 @@ class HostCalls {
   HostCalls(const HostCalls&) = delete;
   HostCalls& operator=(const HostCalls&) = delete;
 
-  // Thread-safe.
-  void push(Call call) {
+  // Thread-safe. When it throws, `call` is unchanged.
+  void push(Call&& call) {
     {
       std::lock_guard lock(mutex_);
       calls_.push_back(std::move(call));

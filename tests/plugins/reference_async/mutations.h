@@ -254,6 +254,9 @@
   X(captures_mix, "graphs.two_graphs_do_not_mix")                                                \
   X(host_memory_is_read_when_captured, "graphs.host_copies_are_read_at_the_launch")              \
   X(capturing_holds_the_device, "graphs.work_on_other_streams_runs")                             \
+  X(waiting_streams_do_not_join, "graphs.streams_join_by_waiting")                               \
+  X(joined_streams_end_captures, "graphs.streams_join_by_waiting")                               \
+  X(joined_streams_go_on_capturing, "graphs.streams_join_by_waiting")                            \
   X(launches_run_at_once, "order.graphs_run_in_order")                                           \
   X(launches_overlap, "order.launches_do_not_overlap")                                           \
   X(recorded_host_calls_run_at_once, "order.graphs_run_host_calls")                              \

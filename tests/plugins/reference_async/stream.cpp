@@ -306,8 +306,18 @@ std::shared_ptr<Record> Event::latest() const {
   return latest_;
 }
 
+std::shared_ptr<SharedCapture> Event::capture() const {
+  const std::lock_guard lock(mutex_);
+  return capture_;
+}
+
 void Event::record(abi::Stream& stream) {
   auto& recorded = static_cast<Stream&>(stream);
+  {
+    auto capture = recorded.capture();
+    const std::lock_guard lock(mutex_);
+    capture_.swap(capture);
+  }
   // For a capturing stream the order within the graph implies it already.
   if (recorded.capturing()) return;
   if (!mutated(Mutation::waits_hold_no_records)) recorded.wait_late();
@@ -431,6 +441,7 @@ void Stream::give_back_idle() {
 
 void Stream::add(std::function<void()> run, bool host_call) {
   const std::lock_guard lock(mutex_);
+  leave_ended_capture();
   if (captured_) {
     if (mutated(Mutation::captured_work_runs_at_once)) run();
     captured_->push_back({std::move(run), nullptr, nullptr, host_call, {}});
@@ -593,6 +604,17 @@ void Stream::synchronize() {
 void Stream::wait_event(abi::Event& event) {
   auto& waited = static_cast<Event&>(event);
   if (mutated(Mutation::waits_do_nothing)) return;
+  if (auto capture = waited.capture(); capture && capture->open) {
+    if (mutated(Mutation::waiting_streams_do_not_join)) return;
+    const std::lock_guard lock(mutex_);
+    leave_ended_capture();
+    if (captured_ && shared_ != capture) {
+      throw abi::Failure(AA_FAILED_PRECONDITION, "the stream and the event belong to two captures");
+    }
+    captured_ = capture->items;
+    shared_ = std::move(capture);
+    return;
+  }
   if (mutated(Mutation::waits_take_the_latest_record)) {
     add([&waited] {
       if (const auto record = waited.latest()) record->wait();
@@ -715,8 +737,21 @@ bool Stream::enqueue_op(const aa_op_call& call) {
   return true;
 }
 
+void Stream::leave_ended_capture() {
+  if (!shared_ || shared_->open || mutated(Mutation::joined_streams_go_on_capturing)) return;
+  captured_ = nullptr;
+  shared_ = nullptr;
+}
+
+std::shared_ptr<SharedCapture> Stream::capture() {
+  const std::lock_guard lock(mutex_);
+  leave_ended_capture();
+  return shared_;
+}
+
 bool Stream::captures() {
   const std::lock_guard lock(mutex_);
+  leave_ended_capture();
   return captured_ != nullptr;
 }
 
@@ -724,22 +759,32 @@ bool Stream::captures() {
 
 void Stream::capture_begin() {
   const std::lock_guard lock(mutex_);
+  leave_ended_capture();
   if (captured_ && !mutated(Mutation::captures_nest)) {
     throw abi::Failure(AA_FAILED_PRECONDITION, "capture_begin of a stream that captures");
   }
   captured_ = mutated(Mutation::captures_mix) ? device_.shared_capture() : std::make_shared<std::vector<Item>>();
+  shared_ = std::make_shared<SharedCapture>(this, captured_);
   if (mutated(Mutation::capturing_holds_the_device)) device_.hold();
 }
 
 std::unique_ptr<abi::Graph> Stream::capture_end() {
   const std::lock_guard lock(mutex_);
+  leave_ended_capture();
   if (!captured_) {
     if (mutated(Mutation::ends_without_begin)) return std::make_unique<Graph>(std::make_shared<std::vector<Item>>());
     throw abi::Failure(AA_FAILED_PRECONDITION, "capture_end of a stream that does not capture");
   }
+  if (shared_->origin != this && !mutated(Mutation::joined_streams_end_captures)) {
+    throw abi::Failure(AA_FAILED_PRECONDITION, "capture_end of a stream that joined the capture of another one");
+  }
   if (mutated(Mutation::graphs_leak)) leak(3000);
+  std::exchange(shared_, nullptr)->open = false;
   auto items = std::exchange(captured_, nullptr);
-  if (mutated(Mutation::capturing_does_not_end)) captured_ = std::make_shared<std::vector<Item>>();
+  if (mutated(Mutation::capturing_does_not_end)) {
+    captured_ = std::make_shared<std::vector<Item>>();
+    shared_ = std::make_shared<SharedCapture>(this, captured_);
+  }
   if (mutated(Mutation::graphs_lose_their_last_item) && !items->empty()) items->pop_back();
   if (mutated(Mutation::graphs_run_backwards)) std::reverse(items->begin(), items->end());
   if (mutated(Mutation::graphs_run_when_they_are_made)) {

@@ -105,6 +105,15 @@ class Queue : public std::enable_shared_from_this<Queue> {
   std::thread thread_;
 };
 
+class Stream;
+
+// Shared by the streams of one capture, and by the events that were recorded in it.
+struct SharedCapture {
+  const Stream* const origin;  // where it began and must end
+  const std::shared_ptr<std::vector<Item>> items;
+  std::atomic<bool> open{true};
+};
+
 class Event final : public abi::Event {
  public:
   Event(Device& device, uint32_t flags);
@@ -117,12 +126,15 @@ class Event final : public abi::Event {
   double elapsed(abi::Event& end) override;
 
   std::shared_ptr<Record> latest() const;
+  // In which it was recorded last; null: in none.
+  std::shared_ptr<SharedCapture> capture() const;
 
  private:
   const Device& device_;
   const uint32_t flags_;
   mutable std::mutex mutex_;
   std::shared_ptr<Record> latest_;  // null: never recorded
+  std::shared_ptr<SharedCapture> capture_;
   std::vector<std::shared_ptr<Record>> earlier_;
 };
 
@@ -154,6 +166,8 @@ class Stream final : public abi::Stream {
   const std::shared_ptr<Queue>& queue() const noexcept { return queue_; }
   // Runs it now in order, or keeps it for the graph that is being recorded.
   void add(std::function<void()> run, bool host_call = false);
+  // Null: not capturing.
+  std::shared_ptr<SharedCapture> capture();
   // For mutations: enqueues a wait that some items do not wait for.
   void wait_late();
 
@@ -166,12 +180,14 @@ class Stream final : public abi::Stream {
   // Gives the host back what completed items used.
   void give_back_idle();
   bool captures();
+  void leave_ended_capture();
 
   Device& device_;
   aa_host_stream* const host_;
   std::shared_ptr<Queue> queue_;
   std::mutex mutex_;
   std::shared_ptr<std::vector<Item>> captured_;  // null: not capturing
+  std::shared_ptr<SharedCapture> shared_;        // that capture
   std::optional<uint64_t> step_;                 // the key of the step that it is in
   std::map<uint64_t, std::vector<Item>> steps_;  // for a mutation: what ran in the first step of a key
   bool repeats_ = false;

@@ -1,6 +1,7 @@
 // Implements graph.h: recorded graphs.
 #include "accelerators/xpu/level_zero/graph.h"
 
+#include "accelerators/streams/captures.h"
 #include "accelerators/xpu/level_zero/stream.h"
 
 namespace anyaccel::xpu::level_zero {
@@ -92,12 +93,13 @@ void Graph::launch(abi::Stream& target) {
   // A list must not run twice at the same time.
   if (last_launch_) stream.wait_for(last_launch_);
   try {
-    for (GraphStep& step : steps_) {
+    const auto enqueue = [&](GraphStep& step) {
       if (step.list) stream.run(*step.list, queue_);
       if (step.function) stream.host_call(step.function, step.user);
       if (step.record) stream.record(step.record);
       if (step.wait) stream.wait_for(step.wait->latest());
-    }
+    };
+    streams::enqueue_all(steps_, enqueue, [] {});
   } catch (const abi::Failure&) {
     keep_end(stream);  // of what was enqueued
     throw;

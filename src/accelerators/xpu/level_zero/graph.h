@@ -46,6 +46,7 @@ class Graph final : public abi::Graph {
  public:
   explicit Graph(std::shared_ptr<DeviceState> device) : device_(std::move(device)) {}
   ~Graph() override;
+  const DeviceState& device() const noexcept { return *device_; }
 
   // -- while it is recorded --
   // The list that takes the next command.

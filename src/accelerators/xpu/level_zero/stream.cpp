@@ -52,7 +52,7 @@ Stream::~Stream() {
 
 void Stream::close() {
   siblings_->remove(this);
-  capture_.reset();
+  captures_.abandon();
   if (is_forked_child()) return;
   // Whatever else fails, submitted work must have ended before the list is destroyed.
   struct Settle {
@@ -78,7 +78,7 @@ void Stream::begin_work() {
 }
 
 CommandList& Stream::target() {
-  if (capture_) return capture_->commands();
+  if (Graph* const graph = capture()) return graph->commands();
   begin_work();
   return *list_;
 }
@@ -141,10 +141,11 @@ std::shared_ptr<Record> Stream::mark_locked(bool timed) {
 
 void Stream::record(const std::shared_ptr<EventCore>& event) {
   std::lock_guard lock(mutex_);
-  if (capture_) {
+  if (Graph* const graph = capture()) {
     GraphStep step;
     step.record = event;
-    capture_->add(std::move(step));
+    graph->add(std::move(step));
+    event->set_captured(captures_.current());
     return;
   }
   event->set(mark_locked(event->timed()));
@@ -165,14 +166,25 @@ void Stream::wait_for(std::shared_ptr<Record> record) {
   wait_locked(record);
 }
 
+// Takes part in the capture that the event was recorded in.
+void Stream::join(const EventCore& event) {
+  const auto open = std::static_pointer_cast<Capture>(event.capture());
+  if (!open || !open->is_open() || open == captures_.current()) return;
+  if (&open->graph().device() != device_.get()) {
+    throw abi::Failure(AA_UNIMPLEMENTED, "a stream cannot take part in a capture of another device");
+  }
+  captures_.join(open);
+}
+
 void Stream::wait_event(abi::Event& event) {
   const std::shared_ptr<EventCore>& core = static_cast<Event&>(event).core();
   {
     std::lock_guard lock(mutex_);
-    if (capture_) {
+    join(*core);
+    if (Graph* const graph = capture()) {
       GraphStep step;
       step.wait = core;
-      capture_->add(std::move(step));
+      graph->add(std::move(step));
       return;
     }
   }
@@ -193,7 +205,7 @@ std::shared_ptr<Record> Stream::end_to_wait_for() {
   device_->usable();
   std::lock_guard lock(mutex_);
   fault_->raise_if_set();
-  if (capture_) {
+  if (capture()) {
     throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is capturing a graph and cannot be waited for");
   }
   return end_of_work_locked();
@@ -238,11 +250,11 @@ void Stream::carry_out(DeviceState& device, const HostCall& call) {
 
 void Stream::host_call(void (*function)(void* user), void* user) {
   std::lock_guard lock(mutex_);
-  if (capture_) {
+  if (Graph* const graph = capture()) {
     GraphStep step;
     step.function = function;
     step.user = user;
-    capture_->add(std::move(step));
+    graph->add(std::move(step));
     return;
   }
   if (!host_calls_) {
@@ -265,21 +277,19 @@ void Stream::host_call(void (*function)(void* user), void* user) {
 void Stream::capture_begin() {
   std::lock_guard lock(mutex_);
   device_->usable();
-  if (capture_) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is capturing a graph already");
-  capture_ = std::make_unique<Graph>(device_);
+  captures_.begin(std::make_unique<Graph>(device_));
 }
 
 std::unique_ptr<abi::Graph> Stream::capture_end() {
   std::lock_guard lock(mutex_);
-  if (!capture_) throw abi::Failure(AA_FAILED_PRECONDITION, "the stream is not capturing a graph");
-  std::unique_ptr<Graph> graph = std::move(capture_);
+  std::unique_ptr<Graph> graph = captures_.end();
   graph->finish();
   return graph;
 }
 
 bool Stream::capturing() {
   std::lock_guard lock(mutex_);
-  return capture_ != nullptr;
+  return capture() != nullptr;
 }
 
 void Stream::run(RecordedList& list, QueueHandle queue) {

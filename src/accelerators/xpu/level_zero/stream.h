@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 
+#include "accelerators/streams/captures.h"
 #include "accelerators/streams/host_calls.h"
 #include "accelerators/xpu/level_zero/command_list.h"
 #include "accelerators/xpu/level_zero/event.h"
@@ -50,6 +51,13 @@ class Stream final : public abi::Stream {
     bool own;  // recorded on this stream: once it is complete, this and all before it were passed
   };
 
+  using Capture = streams::GraphCapture<Graph>;
+  // Null while the stream does not capture.
+  Graph* capture() {
+    const auto& open = captures_.current();
+    return open ? &open->graph() : nullptr;
+  }
+  void join(const EventCore& event);
   // Waits for all work, as far as that is possible after an error.
   void settle() noexcept;
   void begin_work();
@@ -76,7 +84,7 @@ class Stream final : public abi::Stream {
   std::deque<Kept> kept_;        // records that the device may still use
   std::shared_ptr<Record> end_;  // the latest of this stream
   bool worked_since_end_ = false;
-  std::unique_ptr<Graph> capture_;
+  streams::CaptureOf<Capture> captures_{this};
   std::unique_ptr<streams::HostCalls<HostCall>> host_calls_;  // created at first use
 };
 

@@ -102,7 +102,7 @@ void Queue::call_between(OwnedEvent after, void (*function)(void* user), void* u
   cl_int error = CL_SUCCESS;
   OwnedEvent done(api_, api_.CreateUserEvent(context_, &error));
   check(error, "clCreateUserEvent");
-  const cl_event wait = done.get();
+  HostCall call{std::move(after), function, user, std::move(done)};
   {
     std::lock_guard lock(mutex_);
     if (!host_calls_) {
@@ -110,8 +110,15 @@ void Queue::call_between(OwnedEvent after, void (*function)(void* user), void* u
     }
   }
   // The barrier is enqueued first: if it is rejected, the function must not run.
+  const cl_event wait = call.done.get();
   check_enqueue(api_.EnqueueBarrierWithWaitList(get(), 1, &wait, nullptr), "clEnqueueBarrierWithWaitList");
-  host_calls_->push({std::move(after), function, user, std::move(done)});
+  try {
+    host_calls_->push(std::move(call));
+  } catch (...) {
+    // Or the stream would wait forever. The call is refused, so that nothing depends on the barrier.
+    api_.SetUserEventStatus(call.done.get(), CL_COMPLETE);
+    throw;
+  }
 }
 
 void Queue::host_call(void (*function)(void* user), void* user) { call_between(marker(), function, user); }

@@ -102,7 +102,7 @@ class Stream final : public abi::Stream {
 
  private:
   std::shared_ptr<Queue> queue_;
-  streams::CaptureOf<Node> captures_{this};
+  streams::CaptureOf<Capture> captures_{this};
 };
 
 }  // namespace anyaccel::xpu::opencl

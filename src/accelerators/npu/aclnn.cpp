@@ -55,6 +55,8 @@ bool open(Functions& f, std::string& problem) {
   tensors.bind(f.destroy_scalar, "aclDestroyScalar");
   tensors.bind(f.create_int_array, "aclCreateIntArray");
   tensors.bind(f.destroy_int_array, "aclDestroyIntArray");
+  tensors.bind(f.keep_executor, "aclSetAclOpExecutorRepeatable");
+  tensors.bind(f.destroy_executor, "aclDestroyAclOpExecutor");
   if (!f.create_tensor || !f.destroy_tensor || !f.create_scalar || !f.destroy_scalar) {
     problem = base.path + " lacks one of aclCreateTensor, aclDestroyTensor, aclCreateScalar, aclDestroyScalar";
     return false;
@@ -132,16 +134,23 @@ void Work::check(Status status, const char* name, const char* phase) {
 // ACLNN_ERR_PARAM_INVALID, ACLNN_ERR_INNER_TILING_ERROR, ACLNN_ERR_INNER_FIND_KERNEL_ERROR.
 bool Work::is_refusal(Status status) { return status == 161002 || status == 561002 || status == 561003; }
 
+// The second phase of an operator destroys its executor. That of one that did not run can be destroyed by the caller once it is
+// declared to be the caller's, for repeated use; where a release lacks these functions it is left over.
 Work::~Work() {
+  for (; launched_ < prepared_.size(); ++launched_) {
+    const Handle executor = prepared_[launched_].executor;
+    if (f.keep_executor && f.destroy_executor && f.keep_executor(executor) == 0) f.destroy_executor(executor);
+  }
   for (const Object& object : objects_) {
     if (object.handle) object.destroy(object.handle);
   }
 }
 
 void Work::launch() {
-  for (const Prepared& one : prepared_)
+  while (launched_ < prepared_.size()) {
+    const Prepared& one = prepared_[launched_++];
     check(one.launch(one.workspace, one.bytes, one.executor, stream_), one.name, "");
-  prepared_.clear();
+  }
 }
 
 template <class Create>

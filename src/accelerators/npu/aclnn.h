@@ -52,6 +52,10 @@ struct Functions {
   Handle (*create_int_array)(const int64_t* values, uint64_t count) = nullptr;  // older releases may lack it: null
   Status (*destroy_int_array)(Handle array) = nullptr;
 
+  // Both may be missing: null.
+  Status (*keep_executor)(Handle executor) = nullptr;
+  Status (*destroy_executor)(Handle executor) = nullptr;
+
   Operator<Handle, Handle, Handle, int8_t> matmul{"aclnnMatmul"};             // a, b, out, cubeMathType
   Operator<Handle, Handle, Handle, Handle> add{"aclnnAdd"};                   // a, b, alpha, out = a + alpha * b
   Operator<Handle, Handle> silu{"aclnnSilu"};                                 // x, out
@@ -234,13 +238,12 @@ class Work {
   template <class... Arguments, class... Given>
   bool prepare(const Operator<Arguments...>& op, bool must_take, Given&&... given) {
     uint64_t bytes = 0;
-    // The executor leaks if there is no memory for its operator or the second phase of another one fails, because one that was
-    // consumed must not be destroyed, and only of those that are used repeatedly do the documents say how it is done.
     Handle executor = nullptr;
     const Status prepared = op.prepare(std::forward<Given>(given)..., &bytes, &executor);
     if (!must_take && is_refusal(prepared)) return false;
     check(prepared, op.name, "GetWorkspaceSize");
-    prepared_.push_back({op.name, op.launch, bytes ? workspace_.take(bytes) : nullptr, bytes, executor});
+    prepared_.push_back({op.name, op.launch, nullptr, bytes, executor});
+    if (bytes) prepared_.back().workspace = workspace_.take(bytes);
     return true;
   }
 
@@ -248,6 +251,7 @@ class Work {
   queue_runtime::Workspace& workspace_;
   std::vector<Object> objects_;
   std::vector<Prepared> prepared_;
+  size_t launched_ = 0;  // of those; the last of them may have failed
 };
 
 // ---- what ops require of their tensors ------------------------------------------------------------------------------

@@ -92,6 +92,7 @@ void run_sampling(const Options& options, std::vector<Result>& results);
 void run_sparse(const Options& options, std::vector<Result>& results);
 void run_evoformer(const Options& options, std::vector<Result>& results);
 void run_product(const Options& options, std::vector<Result>& results);
+void run_weights(const Options& options, std::vector<Result>& results);
 void run_transformer(const Options& options, std::vector<Result>& results);
 // Measures steps of examples/train in separate processes of the program anyaccel_train; does nothing if that was not
 // built.

@@ -150,6 +150,7 @@ constexpr Benchmark benchmarks[] = {
     {"jit", bench::run_jit},
     {"aio", bench::run_aio},
     {"product", bench::run_product},
+    {"weights", bench::run_weights},
     {"transformer", bench::run_transformer},
     {"train", bench::run_train},
     {"attention", bench::run_attention},

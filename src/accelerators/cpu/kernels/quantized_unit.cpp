@@ -136,6 +136,67 @@ void pack_rows(const UnitPlan& plan, int64_t index, int64_t count) {
 
 // ---- products --------------------------------------------------------------------------------------------------------
 
+// Adds the products of 32 rows of weights with up to 32 rows of x, or 16 unless kBoth, to the four tiles of sums.
+template <class U, bool kBoth>
+HWY_INLINE void multiply_step(const uint16_t* of_w, const uint16_t* of_x) {
+  // With few tiles in use, for the reason in gemm_amx.cpp.
+  U::template load<4>(of_w, kUnitRowBytes);
+  U::template load<6>(of_x, kUnitRowBytes);
+  U::template multiply_bf16<0, 4, 6>();
+  if constexpr (kBoth) {
+    U::template load<6>(of_x + kTile, kUnitRowBytes);
+    U::template multiply_bf16<2, 4, 6>();
+  }
+  U::template load<4>(of_w + kTile, kUnitRowBytes);
+  if constexpr (kBoth) {
+    U::template multiply_bf16<3, 4, 6>();
+    U::template load<6>(of_x, kUnitRowBytes);
+  }
+  U::template multiply_bf16<1, 4, 6>();
+}
+
+// The sums of up to 32 rows of x, or 16 unless kBoth, with `spans` times 32 rows of weights from `begin` on. They stay in tiles from
+// the first column to the last. Decoded weights stay in the first-level cache: a piece has kFewSteps steps, and a part of the next
+// piece is decoded after each step, since the processor looks only some hundred instructions ahead.
+template <class U, bool kBoth>
+void sum_few_rows(const UnitPlan& plan, DecodeRows decode, int64_t begin, int64_t spans, uint16_t* weights,
+                  float* sums) {
+  const QuantizedProduct& product = *plan.product;
+  const int64_t steps = product.args.k / kDepth, in_span = ceil_of(steps, kFewSteps), pieces = in_span * spans;
+  constexpr int64_t kPieceElements = kFewSteps * 2 * kTile;
+  const auto piece_of = [&](int64_t number) {
+    const int64_t step = number % in_span * kFewSteps;
+    return Piece{begin + number / in_span * kPair, step * kDepth, std::min(kFewSteps, steps - step) * kDepth};
+  };
+  if (pieces > 0) decode(product, piece_of(0), 0, kPair, weights);
+  for (int64_t number = 0; number < pieces; ++number) {
+    const Piece piece = piece_of(number), next = piece_of(number + 1);
+    const int64_t to_decode = number + 1 < pieces ? kPair : 0, count = piece.count / kDepth;
+    const uint16_t* w = weights + number % 2 * kPieceElements;
+    const uint16_t* x = tiles_of_x(plan, 0, piece.begin / kDepth);
+    if (piece.begin == 0) {
+      U::template zero<0>();
+      U::template zero<1>();
+      U::template zero<2>();
+      U::template zero<3>();
+    }
+    for (int64_t s = 0, done = 0; s < count; ++s) {
+      multiply_step<U, kBoth>(w + s * 2 * kTile, x + s * 2 * kTile);
+      const int64_t until = to_decode * (s + 1) / count;
+      decode(product, next, done, until, weights + (number + 1) % 2 * kPieceElements);
+      done = until;
+    }
+    if (piece.begin / kDepth + count < steps) continue;
+    float* to = sums + number / in_span * 4 * kSums;
+    U::template store<0>(to, kUnitRowBytes);
+    U::template store<1>(to + kSums, kUnitRowBytes);
+    if constexpr (kBoth) {
+      U::template store<2>(to + 2 * kSums, kUnitRowBytes);
+      U::template store<3>(to + 3 * kSums, kUnitRowBytes);
+    }
+  }
+}
+
 // For each pair of tiles of x (32 rows), adds the products with `steps` pairs of tiles of 32 rows of weights to the
 // pair's four tiles of sums, or begins these with them if `first`. After each pair it calls between(rows of x that are
 // done).
@@ -157,22 +218,12 @@ HWY_INLINE void multiply_steps(const uint16_t* w, const uint16_t* x, int64_t ste
         U::template load<3>(sums + 3 * kSums, kUnitRowBytes);
       }
     }
-    // With few tiles in use, for the reason in gemm_amx.cpp.
     for (int64_t s = 0; s < steps; ++s) {
-      const uint16_t *of_w = w + s * 2 * kTile, *of_x = x + s * 2 * kTile;
-      U::template load<4>(of_w, kUnitRowBytes);
-      U::template load<6>(of_x, kUnitRowBytes);
-      U::template multiply_bf16<0, 4, 6>();
       if (both) {
-        U::template load<6>(of_x + kTile, kUnitRowBytes);
-        U::template multiply_bf16<2, 4, 6>();
+        multiply_step<U, true>(w + s * 2 * kTile, x + s * 2 * kTile);
+      } else {
+        multiply_step<U, false>(w + s * 2 * kTile, x + s * 2 * kTile);
       }
-      U::template load<4>(of_w + kTile, kUnitRowBytes);
-      if (both) {
-        U::template multiply_bf16<3, 4, 6>();
-        U::template load<6>(of_x, kUnitRowBytes);
-      }
-      U::template multiply_bf16<1, 4, 6>();
     }
     U::template store<0>(sums, kUnitRowBytes);
     U::template store<1>(sums + kSums, kUnitRowBytes);
@@ -184,25 +235,18 @@ HWY_INLINE void multiply_steps(const uint16_t* w, const uint16_t* x, int64_t ste
   }
 }
 
+// The same for any number of rows of x, in stretches of kSteps steps. `sums`: [span][pair of 32 rows of x][4 tiles].
 template <class U>
-void multiply_unit_span(const UnitPlan& plan, int64_t begin, int64_t n) {
+void sum_rows(const UnitPlan& plan, DecodeRows decode, int64_t begin, int64_t spans, uint16_t* weights, float* sums) {
   const QuantizedProduct& product = *plan.product;
-  const Matmul& args = product.args;
-  const int64_t steps = args.k / kDepth, pairs = ceil_of(plan.rows, kPair), spans = ceil_of(n, kPair);
-  const DecodeColumns decode = find_decoder<U>(product.format->number);
+  const int64_t steps = product.args.k / kDepth, pairs = ceil_of(plan.rows, kPair),
+                pieces = ceil_of(steps, kSteps) * spans;
   constexpr int64_t kPieceElements = kSteps * 2 * kTile;
-  auto* weights = scratch<uint16_t>(Scratch::Partials, static_cast<size_t>(2 * kPieceElements));
-  auto* sums = scratch<float>(Scratch::Tile, static_cast<size_t>(spans * pairs * 4 * kSums));
-  if (steps == 0) std::memset(sums, 0, static_cast<size_t>(spans * pairs * 4 * kSums) * sizeof(float));
-  std::array<amx::TileShape, amx::kTiles> shapes;
-  shapes.fill({static_cast<uint8_t>(kTileRows), static_cast<uint16_t>(kUnitRowBytes)});
-  U::set_shapes(shapes);
-  const int64_t pieces = ceil_of(steps, kSteps) * spans;
   const auto piece_of = [&](int64_t number) {
     const int64_t step = number / spans * kSteps;
     return Piece{begin + number % spans * kPair, step * kDepth, std::min(kSteps, steps - step) * kDepth};
   };
-  if (pieces > 0) decode_rows(product, decode, piece_of(0), 0, kPair, weights);
+  if (pieces > 0) decode(product, piece_of(0), 0, kPair, weights);
   for (int64_t number = 0; number < pieces; ++number) {
     const Piece piece = piece_of(number), next = piece_of(number + 1);
     const bool is_last = number + 1 == pieces;
@@ -211,12 +255,32 @@ void multiply_unit_span(const UnitPlan& plan, int64_t begin, int64_t n) {
     // While the unit multiplies these weights, the next ones are decoded.
     const auto between = [&](int64_t rows) HWY_ATTR {
       const int64_t until = is_last ? 0 : kPair * rows / plan.rows;
-      decode_rows(product, decode, next, done, until, decoded);
+      decode(product, next, done, until, decoded);
       done = until;
     };
     multiply_steps<U>(weights + number % 2 * kPieceElements, tiles_of_x(plan, 0, piece.begin / kDepth),
                       piece.count / kDepth, plan.rows, piece.begin == 0, sums + number % spans * pairs * 4 * kSums,
                       between);
+  }
+}
+
+template <class U>
+void multiply_unit_span(const UnitPlan& plan, int64_t begin, int64_t n) {
+  const Matmul& args = plan.product->args;
+  const int64_t pairs = ceil_of(plan.rows, kPair), spans = ceil_of(n, kPair);
+  const DecodeRows decode = find_decoder<U>(plan.product->format->number);
+  auto* weights = scratch<uint16_t>(Scratch::Partials, static_cast<size_t>(2 * kSteps * 2 * kTile));
+  auto* sums = scratch<float>(Scratch::Tile, static_cast<size_t>(spans * pairs * 4 * kSums));
+  if (args.k < kDepth) std::memset(sums, 0, static_cast<size_t>(spans * pairs * 4 * kSums) * sizeof(float));
+  std::array<amx::TileShape, amx::kTiles> shapes;
+  shapes.fill({static_cast<uint8_t>(kTileRows), static_cast<uint16_t>(kUnitRowBytes)});
+  U::set_shapes(shapes);
+  if (plan.rows <= kTileRows) {
+    sum_few_rows<U, false>(plan, decode, begin, spans, weights, sums);
+  } else if (plan.rows <= kPair) {
+    sum_few_rows<U, true>(plan, decode, begin, spans, weights, sums);
+  } else {
+    sum_rows<U>(plan, decode, begin, spans, weights, sums);
   }
   U::release();
   // Tiles of sums have a row for each row of weights: transposed, they have the rows of the result.
@@ -255,9 +319,32 @@ namespace {
 
 std::atomic<bool> emulating{false};
 
-// Fewest rows for which decoding to bf16 is faster than products of integers; with Q8_0, quantized_bytes.cpp has those of up to
-// 16 rows.
-constexpr int64_t kFewestRows = 24, kFewestRowsOfQ8 = 17;
+// Fewest rows for which decoding to bf16 is faster than products of integers (quantized_tiles.cpp; with Q8_0 quantized_bytes.cpp,
+// which has those of up to 16 rows). Two cores of a Granite Rapids with 16, 20, 24 and 32 rows, GB/s of the weights from memory:
+//
+//   Q4_0     9.5 : 7.8   8.7 : 6.7   8.5 : 6.1   8.3 : 4.9
+//   Q4_K     7.1 : 7.6   6.7 : 6.4   6.6 : 5.8   6.4 : 4.8
+//   Q6_K     8.2 : 7.7   7.5 : 7.4   7.4 : 7.0   6.9 : 5.7
+//   Q2_K     3.6 : 4.2   3.2 : 3.6   3.3 : 3.2   3.2 : 2.5
+//   TQ1_0    1.9 : 3.2   1.8 : 2.7   1.8 : 2.4   1.8 : 2.0
+//
+// Q4_1, IQ4_NL, IQ4_XS and MXFP4 are like Q4_0, Q5_0 is like Q4_K, and Q3_K and TQ2_0 are like Q2_K.
+int64_t fewest_rows(uint32_t format) {
+  switch (format) {
+    case AA_BLOCK_Q4_0:
+    case AA_BLOCK_Q4_1:
+    case AA_BLOCK_Q5_1:
+    case AA_BLOCK_IQ4_NL:
+    case AA_BLOCK_IQ4_XS:
+    case AA_BLOCK_MXFP4: return 16;
+    case AA_BLOCK_Q8_0: return 17;
+    case AA_BLOCK_Q5_0:
+    case AA_BLOCK_Q4_K:
+    case AA_BLOCK_Q6_K: return 20;
+    case AA_BLOCK_TQ1_0: return 48;
+    default: return 24;
+  }
+}
 // Rows of x whose sums and packed columns fit into a second-level cache.
 constexpr int64_t kMostRows = 512;
 // Most rows of the weights that a thread takes at once.
@@ -272,8 +359,8 @@ int64_t ceil_div(int64_t value, int64_t unit) { return (value + unit - 1) / unit
 bool takes_unit(const QuantizedProduct& product) {
   if (!product.rounded) return false;
   if (emulating.load(std::memory_order_relaxed)) return true;
-  const int64_t fewest = product.format->number == AA_BLOCK_Q8_0 ? kFewestRowsOfQ8 : kFewestRows;
-  return product.args.m >= fewest && isa() == Isa::Amx && cpu_features().amx_bf16 && cpu_features().avx512_bf16;
+  return product.args.m >= fewest_rows(product.format->number) && isa() == Isa::Amx && cpu_features().amx_bf16 &&
+         cpu_features().avx512_bf16;
 }
 
 void emulate_unit(bool emulate) { emulating = emulate; }

@@ -26,6 +26,7 @@ constexpr int64_t kTile = kTileRows * kDepth;     // elements: 1 KiB
 constexpr int64_t kSums = kTileRows * kTileRows;  // results of a product of two tiles
 constexpr int64_t kPair = 2 * kTileRows;          // rows that are taken together, of the weights and of x
 constexpr int64_t kSteps = 32;                    // tiles of a piece in depth
+constexpr int64_t kFewSteps = 8;                  // the same for up to kPair rows of x
 constexpr int64_t kUnitRowBytes = 64;             // bytes of a row of a tile
 
 inline int64_t ceil_of(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
@@ -34,14 +35,47 @@ inline int64_t ceil_of(int64_t value, int64_t unit) { return (value + unit - 1) 
 // rows each.
 constexpr int64_t kGroupStride = 2 * kTile;
 
-// Columns [begin, begin + count) of a row of weights, for any format.
-inline void decode_any(const BlockFormat& format, const uint8_t* row, int64_t begin, int64_t count, uint16_t* to) {
-  float values[kSteps * kDepth];
-  const auto bytes = static_cast<size_t>(count / format.values * format.bytes);
-  decode_blocks(format, std::as_bytes(std::span(row + begin / format.values * format.bytes, bytes)),
-                std::span(values, static_cast<size_t>(count)));
-  for (int64_t g = 0; g < count / kDepth; ++g) narrow(Bf16Type(), values + g * kDepth, to + g * kGroupStride, kDepth);
+// A piece of the weights: columns [begin, begin + count) of 32 rows from `row` on. Rows that are missing are zeros.
+struct Piece {
+  int64_t row = 0;
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
+// Decodes rows [first, last) of a piece to tiles, [step][2 tiles of 16 rows].
+using DecodeRows = void (*)(const QuantizedProduct& product, const Piece& piece, int64_t first, int64_t last,
+                            uint16_t* to);
+
+// Decoder::decode() decodes a row of whole blocks. The loop over rows is part of the function for a format, because a call for each
+// row took a fifth of the time.
+template <class Decoder>
+void decode_rows(const QuantizedProduct& product, const Piece& piece, int64_t first, int64_t last, uint16_t* to) {
+  const BlockFormat& format = *product.format;
+  const int64_t bytes = piece.count / format.values * format.bytes;
+  const uint8_t* from = product.w + (piece.row + first) * product.w_stride + piece.begin / format.values * format.bytes;
+  for (int64_t r = first; r < last; ++r, from += product.w_stride) {
+    uint16_t* at = to + r / kTileRows * kTile + r % kTileRows * kDepth;
+    if (piece.row + r >= product.args.parts[0].n) {
+      for (int64_t g = 0; g < piece.count / kDepth; ++g) std::memset(at + g * kGroupStride, 0, kUnitRowBytes);
+      continue;
+    }
+    // Prefetches the same columns of the next piece of rows: the hardware prefetchers do not follow short runs at large
+    // distances.
+    const uint8_t* ahead = from + kPair * product.w_stride;
+    for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+    Decoder::decode(format, from, piece.count, at);
+  }
 }
+
+// Any format, slowly.
+struct DecodeAny {
+  static void decode(const BlockFormat& format, const uint8_t* b, int64_t count, uint16_t* to) {
+    float values[kSteps * kDepth];
+    const auto bytes = static_cast<size_t>(count / format.values * format.bytes);
+    decode_blocks(format, std::as_bytes(std::span(b, bytes)), std::span(values, static_cast<size_t>(count)));
+    for (int64_t g = 0; g < count / kDepth; ++g) narrow(Bf16Type(), values + g * kDepth, to + g * kGroupStride, kDepth);
+  }
+};
 
 #if HWY_TARGET == HWY_AVX3
 
@@ -100,13 +134,14 @@ struct DecodedTiles {
 };
 
 template <class Format, class U>
-void decode_bytes(const uint8_t* row, int64_t begin, int64_t count, uint16_t* to) {
-  const uint8_t* b = row + begin / Format::kValues * Format::kBytes;
-  DecodedTiles<U> sink{to};
-  for (int64_t i = 0; i < count / Format::kValues; ++i, b += Format::kBytes) {
-    Format::add(sink, b, i * (Format::kValues / kDepth));
+struct DecodeBytes {
+  static HWY_INLINE void decode(const BlockFormat& /*format*/, const uint8_t* b, int64_t count, uint16_t* to) {
+    DecodedTiles<U> sink{to};
+    for (int64_t i = 0; i < count / Format::kValues; ++i, b += Format::kBytes) {
+      Format::add(sink, b, i * (Format::kValues / kDepth));
+    }
   }
-}
+};
 
 // Decoding by table: a permutation looks up 32 indices, those of a group's even values, then those of the odd ones. It
 // reads five bits of each 16-bit index. Tables for 4 bits hold their 16 numbers twice, so that the bits above need not
@@ -264,88 +299,56 @@ struct TableIq4Xs {
 };
 
 template <class Table, class U>
-void decode_table(const uint8_t* row, int64_t begin, int64_t count, uint16_t* to) {
-  const uint8_t* b = row + begin / Table::kValues * Table::kBytes;
-  for (int64_t i = 0; i < count / Table::kValues; ++i, b += Table::kBytes) {
-    Table::template decode<U>(b, to, i * (Table::kValues / kDepth));
+struct DecodeTable {
+  static HWY_INLINE void decode(const BlockFormat& /*format*/, const uint8_t* b, int64_t count, uint16_t* to) {
+    for (int64_t i = 0; i < count / Table::kValues; ++i, b += Table::kBytes) {
+      Table::template decode<U>(b, to, i * (Table::kValues / kDepth));
+    }
   }
-}
-
-// Columns [begin, begin + count) of a row of weights.
-using DecodeColumns = void (*)(const uint8_t* row, int64_t begin, int64_t count, uint16_t* to);
+};
 
 // Returns null for a format without a table.
 template <class U>
-DecodeColumns find_table_decoder(uint32_t format) {
+DecodeRows find_table_decoder(uint32_t format) {
   switch (format) {
-    case AA_BLOCK_Q4_0: return decode_table<TableQ4_0, U>;
-    case AA_BLOCK_Q4_1: return decode_table<TableQ4_1, U>;
-    case AA_BLOCK_Q5_0: return decode_table<TableQ5_0, U>;
-    case AA_BLOCK_Q5_1: return decode_table<TableQ5_1, U>;
-    case AA_BLOCK_Q4_K: return decode_table<TableQ4OrQ5K<false>, U>;
-    case AA_BLOCK_Q5_K: return decode_table<TableQ4OrQ5K<true>, U>;
-    case AA_BLOCK_IQ4_NL: return decode_table<TableIq4Nl, U>;
-    case AA_BLOCK_IQ4_XS: return decode_table<TableIq4Xs, U>;
-    case AA_BLOCK_MXFP4: return decode_table<TableMxfp4, U>;
+    case AA_BLOCK_Q4_0: return decode_rows<DecodeTable<TableQ4_0, U> >;
+    case AA_BLOCK_Q4_1: return decode_rows<DecodeTable<TableQ4_1, U> >;
+    case AA_BLOCK_Q5_0: return decode_rows<DecodeTable<TableQ5_0, U> >;
+    case AA_BLOCK_Q5_1: return decode_rows<DecodeTable<TableQ5_1, U> >;
+    case AA_BLOCK_Q4_K: return decode_rows<DecodeTable<TableQ4OrQ5K<false>, U> >;
+    case AA_BLOCK_Q5_K: return decode_rows<DecodeTable<TableQ4OrQ5K<true>, U> >;
+    case AA_BLOCK_IQ4_NL: return decode_rows<DecodeTable<TableIq4Nl, U> >;
+    case AA_BLOCK_IQ4_XS: return decode_rows<DecodeTable<TableIq4Xs, U> >;
+    case AA_BLOCK_MXFP4: return decode_rows<DecodeTable<TableMxfp4, U> >;
     default: return nullptr;
   }
 }
 template <class U>
-DecodeColumns find_decoder(uint32_t format) {
+DecodeRows find_decoder(uint32_t format) {
   switch (format) {
-    case AA_BLOCK_Q8_0: return decode_bytes<Q8_0, U>;
-    case AA_BLOCK_Q2_K: return decode_bytes<Q2K, U>;
-    case AA_BLOCK_Q3_K: return decode_bytes<Q3K, U>;
-    case AA_BLOCK_Q6_K: return decode_bytes<Q6K, U>;
-    case AA_BLOCK_TQ1_0: return decode_bytes<Tq1_0, U>;
-    case AA_BLOCK_TQ2_0: return decode_bytes<Tq2_0, U>;
-    default: return find_table_decoder<U>(format);
+    case AA_BLOCK_Q8_0: return decode_rows<DecodeBytes<Q8_0, U> >;
+    case AA_BLOCK_Q2_K: return decode_rows<DecodeBytes<Q2K, U> >;
+    case AA_BLOCK_Q3_K: return decode_rows<DecodeBytes<Q3K, U> >;
+    case AA_BLOCK_Q6_K: return decode_rows<DecodeBytes<Q6K, U> >;
+    case AA_BLOCK_TQ1_0: return decode_rows<DecodeBytes<Tq1_0, U> >;
+    case AA_BLOCK_TQ2_0: return decode_rows<DecodeBytes<Tq2_0, U> >;
+    default: break;
   }
+  const DecodeRows decode = find_table_decoder<U>(format);
+  return decode != nullptr ? decode : decode_rows<DecodeAny>;
 }
 // Returns true if decoded groups have their even values first.
 bool has_evens_first(uint32_t format) { return find_table_decoder<amx::EmulatedUnit>(format) != nullptr; }
 
 #else
 
-using DecodeColumns = void (*)(const uint8_t* row, int64_t begin, int64_t count, uint16_t* to);
 template <class U>
-DecodeColumns find_decoder(uint32_t /*format*/) {
-  return nullptr;
+DecodeRows find_decoder(uint32_t /*format*/) {
+  return decode_rows<DecodeAny>;
 }
 bool has_evens_first(uint32_t /*format*/) { return false; }
 
 #endif
-
-// A piece of the weights: columns [begin, begin + count) of 32 rows from `row` on. Rows that are missing are zeros.
-struct Piece {
-  int64_t row = 0;
-  int64_t begin = 0;
-  int64_t count = 0;
-};
-
-// Decodes rows [first, last) of a piece to tiles, [step][2 tiles of 16 rows].
-inline void decode_rows(const QuantizedProduct& product, DecodeColumns decode, const Piece& piece, int64_t first,
-                        int64_t last, uint16_t* to) {
-  const BlockFormat& format = *product.format;
-  const int64_t bytes = piece.count / format.values * format.bytes;
-  for (int64_t r = first; r < last; ++r) {
-    uint16_t* at = to + r / kTileRows * kTile + r % kTileRows * kDepth;
-    if (piece.row + r >= product.args.parts[0].n) {
-      for (int64_t g = 0; g < piece.count / kDepth; ++g) std::memset(at + g * kGroupStride, 0, kUnitRowBytes);
-      continue;
-    }
-    const uint8_t* from = product.w + (piece.row + r) * product.w_stride;
-    // Prefetches the same columns of the next piece of rows: the hardware prefetchers do not follow short runs at large
-    // distances.
-    const uint8_t* ahead = from + kPair * product.w_stride + piece.begin / format.values * format.bytes;
-    for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
-    if (decode != nullptr) {
-      decode(from, piece.begin, piece.count, at);
-    } else {
-      decode_any(format, from, piece.begin, piece.count, at);
-    }
-  }
-}
 
 }  // namespace anyaccel::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -26,6 +26,8 @@ class ProcessGroup;
 
 namespace anyaccel::llm {
 
+class WeightPages;  // llm/model/weight_pages.h
+
 struct LoadProgress {
   uint64_t bytes_done = 0;   // of the checkpoint's tensors that are used
   uint64_t bytes_total = 0;  // of the same tensors
@@ -244,6 +246,10 @@ class Model {
   // Calls WeightFile::check_unchanged() for the files from which weights are used directly; Session does so in every
   // step.
   void check_files() const;
+  // Moves a part of the weights that are used from files in pages of 4 KiB into pages of 2 MiB (docs/model_files.md), on an
+  // accelerator that is the host. Session calls it after every step: the first ones do nothing, and there is nothing to do after the
+  // last part. Any thread.
+  void use_large_pages() const;
   // Returns the names of the adapters that are kept apart.
   const std::vector<std::string>& adapters() const noexcept { return adapters_; }
   // Returns the index of a name in adapters(), or -1 for "". InvalidArgument that lists them if there is no such name.
@@ -280,6 +286,7 @@ class Model {
   std::vector<std::string> adapters_;
   std::vector<Slice> adapter_ranks_;
   std::vector<std::shared_ptr<const WeightFile>> mapped_files_;  // files from which weights are used directly
+  std::shared_ptr<WeightPages> weight_pages_;  // null if there are none, or the accelerator is not the host
 };
 
 }  // namespace anyaccel::llm

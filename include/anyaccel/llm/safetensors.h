@@ -24,6 +24,7 @@ namespace anyaccel {
 struct BlockFormat;  // base/block_format.h
 class NewFile;       // base/files/new_file.h
 class OpenFile;      // base/files/open_file.h
+class LargePages;    // base/process/large_pages.h
 }  // namespace anyaccel
 
 namespace anyaccel::llm {
@@ -97,6 +98,12 @@ class WeightFile {
   // says that the data will not be read, so that its pages are not mapped together with neighbours that will be
   void set_apart(const std::byte* data, uint64_t bytes) const noexcept;
 
+  // Returns the bytes of the mapping that this process accessed and that lie in small pages; `move_to_large_pages` moves up to `bytes`
+  // of these into pages of 2 MiB, at the same addresses, and returns how many it moved (0: no more, or not possible). One thread at a
+  // time, while others may read. Without a mapping both return 0.
+  size_t find_small_pages() const;
+  size_t move_to_large_pages(size_t bytes) const noexcept;
+
   // Returns whether every page is in the system's page cache; true without a mapping, or if the system does not say.
   bool is_in_memory(const std::byte* data, uint64_t bytes) const noexcept;
 
@@ -110,6 +117,7 @@ class WeightFile {
   std::unique_ptr<OpenFile> file_;
   const std::byte* map_ = nullptr;
   MappedFile* mapping_ = nullptr;
+  std::unique_ptr<LargePages> large_pages_;  // null without a mapping
   uint64_t file_bytes_ = 0;
   std::vector<TensorInfo> tensors_;
   std::unordered_map<std::string_view, size_t> by_name_;  // keys point into tensors_

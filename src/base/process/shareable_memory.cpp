@@ -10,8 +10,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
@@ -20,23 +18,15 @@
 #include <utility>
 
 #include "base/files/file_descriptor.h"
+#include "base/process/large_pages.h"
 
 namespace anyaccel {
 namespace {
 
-constexpr size_t kHugePage = size_t{2} << 20;
 // The largest range that is backed before it is touched.
 constexpr size_t kMostAtOnce = size_t{64} << 20;
-constexpr int kCollapse = 25;  // MADV_COLLAPSE, which glibc 2.36 lacks
 
-size_t rounded(size_t bytes) { return (bytes + kHugePage - 1) / kHugePage * kHugePage; }
-
-// Returns whether a setting of transparent huge pages ("always [madvise] never") is one of those that give none.
-bool gives_none(const char* name) {
-  std::ifstream file(std::string("/sys/kernel/mm/transparent_hugepage/") + name);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  return text.empty() || text.find("[never]") != std::string::npos || text.find("[deny]") != std::string::npos;
-}
+size_t rounded(size_t bytes) { return (bytes + kLargePage - 1) / kLargePage * kLargePage; }
 
 // The state; never destroyed, since tensors may be freed while the program ends.
 struct TensorFile {
@@ -55,8 +45,8 @@ TensorFile& tensor_file() {
 // Backs zeros, on boundaries of huge pages, with huge pages. Returns false if the system has none.
 bool back(char* data, size_t bytes) noexcept {
   // The system makes huge pages of ranges that have at least one page.
-  for (size_t at = 0; at < bytes; at += kHugePage) *static_cast<volatile char*>(data + at) = 0;
-  return madvise(data, bytes, kCollapse) == 0;
+  for (size_t at = 0; at < bytes; at += kLargePage) *static_cast<volatile char*>(data + at) = 0;
+  return madvise(data, bytes, kCollapseAdvice) == 0;
 }
 
 // Takes a range out of the free ones. Returns its offset.
@@ -111,10 +101,10 @@ bool ShareableMemory::start() {
   if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return false;
   char* const data = map(file.get(), bytes);
   if (data == nullptr) return false;
-  s.backs_at_once = gives_none("shmem_enabled") && !gives_none("enabled");
+  s.backs_at_once = gives_no_large_pages("shmem_enabled") && !gives_no_large_pages("enabled");
   if (s.backs_at_once) {
-    const bool possible = back(data, kHugePage);
-    madvise(data, kHugePage, MADV_REMOVE);
+    const bool possible = back(data, kLargePage);
+    madvise(data, kLargePage, MADV_REMOVE);
     if (!possible) {
       munmap(data, bytes);
       return false;
@@ -131,17 +121,17 @@ bool ShareableMemory::start() {
 }
 
 char* ShareableMemory::map(int file, size_t bytes) noexcept {
-  void* const raw = mmap(nullptr, bytes + kHugePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* const raw = mmap(nullptr, bytes + kLargePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED) return nullptr;
   auto* const begin = static_cast<char*>(raw);
-  const size_t head = (kHugePage - reinterpret_cast<uintptr_t>(raw) % kHugePage) % kHugePage;
+  const size_t head = (kLargePage - reinterpret_cast<uintptr_t>(raw) % kLargePage) % kLargePage;
   char* const data = begin + head;
   if (mmap(data, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, 0) == MAP_FAILED) {
-    munmap(raw, bytes + kHugePage);
+    munmap(raw, bytes + kLargePage);
     return nullptr;
   }
   if (head > 0) munmap(begin, head);
-  if (head < kHugePage) munmap(data + bytes, kHugePage - head);
+  if (head < kLargePage) munmap(data + bytes, kLargePage - head);
   madvise(data, bytes, MADV_HUGEPAGE);
   return data;
 }

@@ -12,6 +12,7 @@
 
 #include "anyaccel/error.h"
 #include "base/files/open_file.h"
+#include "base/process/large_pages.h"
 #include "llm/checkpoint/mapped_files.h"
 
 namespace anyaccel::llm {
@@ -63,6 +64,7 @@ void WeightFile::set_tensors(std::vector<TensorInfo> tensors, FileAccess access)
   advise({static_cast<std::byte*>(map), file_bytes_}, MADV_HUGEPAGE);
   map_ = static_cast<const std::byte*>(map);
   mapping_ = remember_mapping(map_, file_bytes_, name);
+  large_pages_ = std::make_unique<LargePages>(mapping(), file_->descriptor());
 }
 
 WeightFile::~WeightFile() {
@@ -114,6 +116,12 @@ void WeightFile::populate(const std::byte* data, uint64_t bytes) const noexcept 
   advise(range, MADV_WILLNEED);
 }
 
+size_t WeightFile::find_small_pages() const { return large_pages_ == nullptr ? 0 : large_pages_->find(); }
+
+size_t WeightFile::move_to_large_pages(size_t bytes) const noexcept {
+  return large_pages_ == nullptr ? 0 : large_pages_->move(bytes);
+}
+
 bool WeightFile::is_in_memory(const std::byte* data, uint64_t bytes) const noexcept {
   std::array<unsigned char, 4096> pages_in_memory;
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
@@ -138,6 +146,7 @@ void WeightFile::set_apart(const std::byte* data, uint64_t bytes) const noexcept
 }
 
 void WeightFile::release(const std::byte* data, uint64_t bytes) const noexcept {
+  if (large_pages_ != nullptr && large_pages_->has_moved()) return;
   advise(pages(data, bytes, false), MADV_DONTNEED);
 }
 

@@ -357,6 +357,7 @@ std::span<const int32_t> Session::Impl::newest_tokens() {
     if (model->group()) model->group()->check();
     // This check follows the step because another program may have changed the data while the step read it.
     model->check_files();
+    model->use_large_pages();
     const int32_t* const ids = host_ids.data_as<int32_t>();
     const int32_t* const missing = std::find(ids, ids + count, -1);
     if (missing != ids + count) fail_without_token(static_cast<size_t>(missing - ids));

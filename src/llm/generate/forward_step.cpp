@@ -102,6 +102,7 @@ Tensor Session::Impl::forward(const TokenBatch& tokens, std::span<const int32_t>
                               int64_t width) {
   check_batch(tokens, wanted);
   model->check_files();
+  model->use_large_pages();
   Turn turn(*this);
   turn.follow_caller();
   const auto count = static_cast<int64_t>(wanted.size());

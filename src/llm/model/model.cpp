@@ -16,6 +16,7 @@
 #include "llm/model/decoder_tensors.h"
 #include "llm/model/load_plan.h"
 #include "llm/model/tensor_parallel.h"
+#include "llm/model/weight_pages.h"
 
 namespace anyaccel::llm {
 
@@ -99,6 +100,10 @@ int32_t Model::find_adapter(std::string_view name) const {
 
 void Model::check_files() const {
   for (const auto& file : mapped_files_) file->check_unchanged();
+}
+
+void Model::use_large_pages() const {
+  if (weight_pages_ != nullptr) weight_pages_->after_step();
 }
 
 }  // namespace anyaccel::llm

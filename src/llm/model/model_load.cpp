@@ -26,6 +26,7 @@
 #include "llm/model/lora_adapter.h"
 #include "llm/model/model_files.h"
 #include "llm/model/model_identity.h"
+#include "llm/model/weight_pages.h"
 #include "llm/model/weight_placer.h"
 
 namespace anyaccel::llm {
@@ -88,7 +89,15 @@ class ModelLoader {
     // waited for: another rank of this process may have work there that waits for this rank.
     accelerator_.current_stream().synchronize();
     checkpoint.check_unchanged();
-    if (model_->mapped_bytes_ > 0) model_->mapped_files_ = checkpoint.files();
+    if (model_->mapped_bytes_ > 0) {
+      model_->mapped_files_ = checkpoint.files();
+      const int device = model_->device_.index;
+      if ((accelerator_.device_properties(device).caps & AA_CAP_IS_HOST) != 0) {
+        model_->weight_pages_ = std::make_shared<WeightPages>(
+            checkpoint.files(),
+            [this_accelerator = &accelerator_, device] { return this_accelerator->available_memory(device); });
+      }
+    }
     return std::move(model_);
   }
 

@@ -2,6 +2,7 @@
 // compared with reading the weights, 512 rows with the rate of fp32 multiply-adds.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <random>
 #include <string>
 #include <utility>
@@ -18,7 +19,7 @@ namespace {
 
 constexpr int64_t kOutputs = 4096;  // rows of a matrix of weights
 // Inputs of a matrix: a multiple of every format's block, and one that is a multiple of the small blocks only.
-constexpr int64_t kInputs = 2048, kOddInputs = 864;
+constexpr int64_t kInputs = 2048, kOddInputs = 896;
 constexpr int64_t kPromptRows = 512;
 
 // `count` matrices of weights, of one type or format.
@@ -77,39 +78,53 @@ void run_weights(const Options& options, std::vector<Result>& results) {
     inference->random(tensor, AA_RANDOM_UNIFORM, seed, 0, -1.0, 1.0);
     return tensor;
   };
-  const auto measure = [&](const Weights& weights, int64_t rows, int64_t inputs) {
-    const bool prompt = rows == kPromptRows;
+  // Each run measures both limits and then all numbers of rows.
+  const auto measure_rows = [&](const Weights& weights, int64_t inputs) {
+    const int64_t count = weights.matrices.size(0);
     // As a model has them: floats of 16 bits are multiplied by activations of their own type.
     const DType dtype = weights.format ? DType::F32 : weights.matrices.dtype();
-    const Tensor x = random({rows, inputs}, dtype, 1), out = Tensor::empty({rows, kOutputs}, DType::F32, device);
-    const int64_t count = prompt ? 1 : weights.matrices.size(0);
-    const auto multiply = [&] {
-      for (int64_t i = 0; i < count; ++i) {
-        const Tensor w = weights.matrices.select(0, i);
-        if (weights.format) {
-          inference->quantized_linear(out, x, w, static_cast<aa_block_format>(weights.format->number), true);
-        } else {
-          inference->linear(out, x, w);
+    const auto seconds_of = [&](int64_t rows, int64_t matrices) {
+      const Tensor x = random({rows, inputs}, dtype, 1), out = Tensor::empty({rows, kOutputs}, DType::F32, device);
+      return seconds_a_call([&] {
+        for (int64_t i = 0; i < matrices; ++i) {
+          const Tensor w = weights.matrices.select(0, i);
+          if (weights.format) {
+            inference->quantized_linear(out, x, w, static_cast<aa_block_format>(weights.format->number), true);
+          } else {
+            inference->linear(out, x, w);
+          }
         }
-      }
+      });
     };
-    Result result{.name = "weights." + weights.name + " " + std::to_string(rows) + "x" + std::to_string(inputs),
-                  .unit = prompt ? "GFLOP/s" : "GB/s",
-                  .ceiling_name = prompt ? "fp32 fused multiply-add" : "best read of the weights"};
-    const double work =
-        prompt ? 2.0 * static_cast<double>(rows * inputs * kOutputs) : static_cast<double>(weights.matrices.nbytes());
-    std::vector<double> values;
-    const std::vector<double> limits = ceilings_in_turns(prompt ? AA_CEILING_FMA_F32 : AA_CEILING_READ, brief, [&] {
-      values.push_back(1e-9 * work / seconds_a_call(multiply));
-    });
-    summarize_turns(result, values, scaled(limits, 1e-9), false);
-    results.push_back(result);
+    constexpr int64_t few_rows[] = {1, 4, 16};
+    std::vector<double> read, multiplied, of_prompt, of_few[std::size(few_rows)];
+    const auto limits = [&] {
+      read.push_back(1e-9 * measure_ceiling(AA_CEILING_READ, brief));
+      multiplied.push_back(1e-9 * measure_ceiling(AA_CEILING_FMA_F32, brief));
+    };
+    limits();
+    for (int run = 0; run < options.runs; ++run) {
+      for (size_t i = 0; i < std::size(few_rows); ++i) {
+        of_few[i].push_back(1e-9 * static_cast<double>(weights.matrices.nbytes()) / seconds_of(few_rows[i], count));
+      }
+      of_prompt.push_back(2e-9 * static_cast<double>(kPromptRows * inputs * kOutputs) / seconds_of(kPromptRows, 1));
+      limits();
+    }
+    const auto add = [&](int64_t rows, const char* unit, const char* ceiling, const std::vector<double>& values,
+                         const std::vector<double>& ceilings) {
+      Result result{.name = "weights." + weights.name + " " + std::to_string(rows) + "x" + std::to_string(inputs),
+                    .unit = unit,
+                    .ceiling_name = ceiling};
+      summarize_turns(result, values, ceilings, false);
+      results.push_back(result);
+    };
+    for (size_t i = 0; i < std::size(few_rows); ++i) {
+      add(few_rows[i], "GB/s", "best read of the weights", of_few[i], read);
+    }
+    add(kPromptRows, "GFLOP/s", "fp32 fused multiply-add", of_prompt, multiplied);
   };
 
   for (const int64_t inputs : {kInputs, kOddInputs}) {
-    const auto measure_rows = [&](const Weights& weights) {
-      for (const int64_t rows : {int64_t{1}, int64_t{4}, int64_t{16}, kPromptRows}) measure(weights, rows, inputs);
-    };
     for (const auto& [dtype, name] :
          {std::pair(DType::F32, "F32"), std::pair(DType::F16, "F16"), std::pair(DType::BF16, "BF16")}) {
       const int64_t bytes_of_one = kOutputs * inputs * static_cast<int64_t>(dtype_size(dtype));
@@ -118,11 +133,11 @@ void run_weights(const Options& options, std::vector<Result>& results) {
       for (int64_t i = 0; i < count; ++i) {
         inference->random(weights.matrices.select(0, i), AA_RANDOM_UNIFORM, static_cast<uint64_t>(i + 2), 0, -1.0, 1.0);
       }
-      measure_rows(weights);
+      measure_rows(weights, inputs);
     }
     if (!inference->takes_quantized_weights()) continue;
     for (const BlockFormat& format : block_formats()) {
-      if (inputs % format.values == 0) measure_rows(random_blocks(format, inputs, options.bytes, device));
+      if (inputs % format.values == 0) measure_rows(random_blocks(format, inputs, options.bytes, device), inputs);
     }
   }
   accelerator.empty_cache();

@@ -1,6 +1,8 @@
 // Measures the ceilings of ceilings.h.
 #include "accelerators/cpu/ceilings.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -13,6 +15,7 @@
 
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/error.h"
+#include "base/process/large_pages.h"
 #include "base/simd/amx.h"
 #include "base/simd/dispatch.h"
 
@@ -112,10 +115,12 @@ struct Free {
 };
 using Memory = std::unique_ptr<char, Free>;
 
+// In large pages, as tensors are: two cores of a Granite Rapids read them 1.25 to 1.6 times as fast as pages of 4 KiB.
 Memory allocate(size_t bytes) {
-  constexpr size_t kPage = 4096;
-  Memory memory(static_cast<char*>(std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage)));
+  const size_t rounded = (bytes + kLargePage - 1) / kLargePage * kLargePage;
+  Memory memory(static_cast<char*>(std::aligned_alloc(kLargePage, rounded)));
   if (memory == nullptr) throw std::bad_alloc();
+  madvise(memory.get(), rounded, MADV_HUGEPAGE);
   return memory;
 }
 

@@ -270,7 +270,6 @@ struct RowMxfp4 {
 struct RowQ8_0 {
   static constexpr int64_t kBytes = 8 * 34;
   static constexpr bool kFine = true;
-  static int place(int group, int quarter) { return group * 32 + quarter * 8; }
   static void put_factors(float* first, float* /*second*/, int group, float scale, const int32_t* /*sums*/) {
     first[group] = scale;
   }

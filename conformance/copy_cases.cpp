@@ -154,15 +154,15 @@ void many_small_copies(const Context& c) {
 }
 
 // Fills part of a block and checks all of it; ends the case when the driver has no fills.
-void check_fill(const Context& c, size_t pattern_size, size_t offset, size_t size) {
+void check_fill(const Context& c, size_t pattern_size, size_t offset, size_t size,
+                const Bytes& filling = {0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88}) {
   constexpr size_t total = 5000;
-  const unsigned char filling[8] = {0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88};
   Memory memory(c, total);
   Bytes expected = pattern(total, 9);
   c.upload(memory.data(), expected.data(), total);
   const std::string what = "a fill of " + std::to_string(size) + " bytes at offset " + std::to_string(offset) +
                            " with a pattern of " + std::to_string(pattern_size);
-  aa_status* status = c.driver.fill_async(c.stream, memory.data() + offset, filling, pattern_size, size);
+  aa_status* status = c.driver.fill_async(c.stream, memory.data() + offset, filling.data(), pattern_size, size);
   if (status && c.host.status_code(&c.host, status) == AA_UNIMPLEMENTED) {
     const std::string answer = c.host.status_message(&c.host, status);
     c.drop(status);
@@ -183,6 +183,15 @@ void fills_with_every_pattern(const Context& c) {
     check_fill(c, pattern_size, 3 * pattern_size, 101 * pattern_size);
     check_fill(c, pattern_size, 1, 40 * pattern_size);
     check_fill(c, pattern_size, 7, pattern_size);
+  }
+  // Drivers take patterns that repeat a shorter one for that one: these repeat four bytes, or one, but for a single byte.
+  for (size_t i = 0; i < 8; ++i) {
+    for (Bytes filling : {Bytes{1, 2, 3, 4, 1, 2, 3, 4}, Bytes(8, 5)}) {
+      check_fill(c, 8, 16, 640, filling);
+      filling[i] = 9;
+      check_fill(c, 8, 16, 640, filling);
+      check_fill(c, 4, 16, 640, filling);
+    }
   }
   check_fill(c, 1, 1, 4999);
   check_fill(c, 1, 0, 0);

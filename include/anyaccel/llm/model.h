@@ -247,8 +247,8 @@ class Model {
   // step.
   void check_files() const;
   // Moves a part of the weights that are used from files in pages of 4 KiB into pages of 2 MiB (docs/model_files.md), on an
-  // accelerator that is the host. Session calls it after every step: the first ones do nothing, and there is nothing to do after the
-  // last part. Any thread.
+  // accelerator that is the host and without a group. Session calls it in every step: the first ones do nothing, and there is nothing
+  // to do after the last part. Any thread.
   void use_large_pages() const;
   // Returns the names of the adapters that are kept apart.
   const std::vector<std::string>& adapters() const noexcept { return adapters_; }

@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <optional>
@@ -65,29 +67,39 @@ struct ScanRegion {
 constexpr unsigned long kScan = _IOWR('f', 16, ScanArgument);
 constexpr uint64_t kIsFile = 1 << 2, kIsPresent = 1 << 3, kIsHuge = 1 << 6;
 
-// Finds pages of the file that are mapped, but not as large ones. Nothing before Linux 6.7.
-std::optional<std::vector<Range>> scan_small(Range mapping, int pagemap) {
-  std::vector<Range> found;
+// Calls `each` with the address ranges of a mapping whose pages are of all these categories, of which `inverted` must not be. False
+// before Linux 6.7.
+template <class Each>
+bool scan(Range mapping, int pagemap, uint64_t categories, uint64_t inverted, Each each) {
   std::array<ScanRegion, 256> regions;
   uintptr_t begin = address(mapping.data());
   const uintptr_t end = begin + mapping.size();
   while (begin < end) {
-    ScanArgument scan{};
-    scan.size = sizeof scan;
-    scan.start = begin;
-    scan.end = end;
-    scan.regions = address(reinterpret_cast<const std::byte*>(regions.data()));
-    scan.most_regions = regions.size();
-    scan.inverted = kIsHuge;
-    scan.all_of = scan.returned = kIsFile | kIsPresent | kIsHuge;
-    const int count = ioctl(pagemap, kScan, &scan);
-    if (count < 0 || scan.walk_end <= begin) return {};
+    ScanArgument argument{};
+    argument.size = sizeof argument;
+    argument.start = begin;
+    argument.end = end;
+    argument.regions = reinterpret_cast<uintptr_t>(regions.data());
+    argument.most_regions = regions.size();
+    argument.inverted = inverted;
+    argument.all_of = argument.returned = categories;
+    const int count = ioctl(pagemap, kScan, &argument);
+    if (count < 0 || argument.walk_end <= begin) return false;
     for (int i = 0; i < count; ++i) {
       const ScanRegion& region = regions[static_cast<size_t>(i)];
-      add_stretches(region.start, region.end, found);
+      each(region.start, region.end);
     }
-    begin = scan.walk_end;
+    begin = argument.walk_end;
   }
+  return true;
+}
+
+// Finds pages of the file that are mapped, but not as large ones. Nothing before Linux 6.7.
+std::optional<std::vector<Range>> scan_small(Range mapping, int pagemap) {
+  std::vector<Range> found;
+  const bool scanned = scan(mapping, pagemap, kIsFile | kIsPresent | kIsHuge, kIsHuge,
+                            [&](uintptr_t begin, uintptr_t end) { add_stretches(begin, end, found); });
+  if (!scanned) return {};
   return found;
 }
 
@@ -115,10 +127,28 @@ std::vector<Range> read_small(Range mapping, int pagemap) {
   return found;
 }
 
+FileDescriptor open_pagemap() { return FileDescriptor(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)); }
+
+// Before Linux 6.7 the answer for the first memory counts for all, since reading smaps takes long.
 bool is_in_large_pages(Range memory) noexcept try {
-  return sum_of_mappings(memory, "AnonHugePages:") >= static_cast<int64_t>(memory.size() / 2);
+  size_t large = 0;
+  const FileDescriptor pagemap = open_pagemap();
+  if (pagemap && scan(memory, pagemap.get(), kIsPresent | kIsHuge, 0,
+                      [&](uintptr_t begin, uintptr_t end) { large += end - begin; })) {
+    return large == memory.size();
+  }
+  static const bool first = sum_of_mappings(memory, "AnonHugePages:") >= static_cast<int64_t>(memory.size() / 2);
+  return first;
 } catch (const std::bad_alloc&) {
   return false;
+}
+
+bool has_several_nodes() {
+  return kernel_file("/sys/devices/system/node/online").find_first_of(",-") != std::string::npos;
+}
+bool has_pages_of_2_mib() {
+  const auto size = leading_number(kernel_file("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size"));
+  return size && *size == static_cast<int64_t>(kLargePage);
 }
 
 // A file of a file system in memory cannot be dropped from there, so that a copy would need its memory for good.
@@ -136,8 +166,12 @@ bool gives_no_large_pages(const char* name) {
 
 size_t LargePages::find(bool scans) {
   small_.clear();
-  const FileDescriptor pagemap(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-  if (gives_no_large_pages("enabled") || !pagemap) return 0;
+  refused_ = false;
+  const FileDescriptor pagemap = open_pagemap();
+  if (!pagemap || gives_no_large_pages("enabled") || !has_pages_of_2_mib() || has_several_nodes() ||
+      is_only_in_memory(descriptor_)) {
+    return 0;
+  }
   auto found = scans ? scan_small(mapping_, pagemap.get()) : std::nullopt;
   small_ = found ? std::move(*found) : read_small(mapping_, pagemap.get());
   std::reverse(small_.begin(), small_.end());
@@ -149,13 +183,15 @@ size_t LargePages::find(bool scans) {
 size_t LargePages::move(size_t bytes) noexcept {
   const Range range = take(std::max(bytes / kLargePage * kLargePage, kLargePage));
   if (range.empty()) return 0;
-  collapses_ = collapses_ && madvise(const_cast<std::byte*>(range.data()), range.size(), kCollapseAdvice) == 0;
-  if (!collapses_ && !copy(range)) {
-    small_.clear();
-    return 0;
+  if (collapses_ && madvise(const_cast<std::byte*>(range.data()), range.size(), kCollapseAdvice) == 0) {
+    moved_.store(true, std::memory_order_relaxed);
+    return range.size();
   }
-  moved_.store(true, std::memory_order_relaxed);
-  return range.size();
+  collapses_ = collapses_ && errno != EINVAL;
+  if (copy(range)) return range.size();
+  small_.clear();
+  refused_ = true;
+  return 0;
 }
 
 // The next stretches, which are neighbours.
@@ -169,7 +205,6 @@ Range LargePages::take(size_t bytes) noexcept {
 }
 
 bool LargePages::copy(Range range) noexcept {
-  if (!checked_ && is_only_in_memory(descriptor_)) return false;
   const size_t bytes = range.size();
   void* const raw = mmap(nullptr, bytes + kLargePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (raw == MAP_FAILED) return false;
@@ -183,17 +218,27 @@ bool LargePages::copy(Range range) noexcept {
   unmap(data + bytes, kLargePage - head);
   madvise(data, bytes, MADV_HUGEPAGE);
   std::memcpy(data, range.data(), bytes);
-  const bool is_large = checked_ || is_in_large_pages({data, bytes});
-  checked_ = true;
-  if (!is_large || mprotect(data, bytes, PROT_READ) != 0) {
+  // Pages of a file are in no core dump, and so their copies should not be.
+  madvise(data, bytes, MADV_DONTDUMP);
+  if (!is_in_large_pages({data, bytes}) || mprotect(data, bytes, PROT_READ) != 0) {
     unmap(data, bytes);
     return false;
   }
+  moved_.store(true, std::memory_order_relaxed);
   // A thread that reads the range meanwhile waits in its page fault and then reads the copy.
   auto* const place = const_cast<std::byte*>(range.data());
   if (mremap(data, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place) != MAP_FAILED) return true;
-  // The kernel may have removed the old mapping before it failed.
-  mmap(place, bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, descriptor_, range.data() - mapping_.data());
+  // The kernel looks for what it needs before it removes the old mapping. If the memory for page tables ran out after that, the range
+  // is empty until the next line, and a thread that reads it ends the process; no test reaches this.
+  const int error = errno;
+  const void* const restored = mmap(place, bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED_NOREPLACE, descriptor_,
+                                    static_cast<off_t>(range.data() - mapping_.data()));
+  if (restored != place && errno != EEXIST) {
+    std::fprintf(stderr,
+                 "anyaccel: a part of the weights could not be mapped again after mremap failed: %s; out of memory\n",
+                 std::strerror(error));
+    std::abort();
+  }
   unmap(data, bytes);
   return false;
 }

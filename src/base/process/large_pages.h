@@ -28,13 +28,17 @@ class LargePages {
       : mapping_(mapping), descriptor_(descriptor) {}
 
   // Finds what was accessed so far and lies in small pages, in whole stretches of 2 MiB; returns its bytes. It takes some ten
-  // milliseconds for each GB. Returns 0 if the system has no large pages, or does not say where they are.
+  // milliseconds for each GB. Returns 0 where moving them is not possible or not wanted: the system has no large pages or those of
+  // another size, the machine has several memory nodes (copies would all lie on one), the file lies in a file system in memory (which
+  // could not drop it), or the system does not say where pages lie. Kernels before 6.7 do not say which pages are
+  // small, so that nothing is found there once a part of the file lies in large ones.
   // `scans`: by the interface that Linux has since 6.7, where there is one; tests choose the older one.
   size_t find(bool scans = true);
-  // Moves up to `bytes` of that, at least one stretch of 2 MiB. Returns how many bytes were moved: 0 at the end, and from the first
-  // failure on (no memory, no large pages). The data is the same at all times. One thread at a time. Each call that copies leaves one
-  // more mapping, of which a process may have 65,530.
+  // Moves up to `bytes` of that, at least one stretch of 2 MiB. Returns how many bytes were moved: 0 at the end, and if the system
+  // refuses memory or large pages, which refused() tells. The data is the same at all times. One thread at a time. A call that copies
+  // leaves one more mapping, of which a process may have 65,530. Copies are not locked (mlock) because the file's pages were.
   size_t move(size_t bytes) noexcept;
+  bool refused() const noexcept { return refused_; }
   // Whether anything was moved: MADV_DONTNEED would lose what was copied. Any thread.
   bool has_moved() const noexcept { return moved_.load(std::memory_order_relaxed); }
 
@@ -45,8 +49,8 @@ class LargePages {
   std::span<const std::byte> mapping_;
   int descriptor_;
   std::vector<std::span<const std::byte>> small_;  // whole stretches, the last ones first
-  bool collapses_ = true;                          // until the kernel refuses
-  bool checked_ = false;                           // that the system gave large pages for a copy
+  bool collapses_ = true;                          // until the kernel says that it cannot merge pages of this file
+  bool refused_ = false;
   std::atomic<bool> moved_{false};
 };
 

@@ -78,7 +78,7 @@ void run_weights(const Options& options, std::vector<Result>& results) {
     inference->random(tensor, AA_RANDOM_UNIFORM, seed, 0, -1.0, 1.0);
     return tensor;
   };
-  // Each run measures both limits and then all numbers of rows.
+  // Both limits are measured before the first run and after each, and a run measures all numbers of rows.
   const auto measure_rows = [&](const Weights& weights, int64_t inputs) {
     const int64_t count = weights.matrices.size(0);
     // As a model has them: floats of 16 bits are multiplied by activations of their own type.

@@ -122,6 +122,8 @@ size_t WeightFile::move_to_large_pages(size_t bytes) const noexcept {
   return large_pages_ == nullptr ? 0 : large_pages_->move(bytes);
 }
 
+bool WeightFile::refuses_large_pages() const noexcept { return large_pages_ != nullptr && large_pages_->refused(); }
+
 bool WeightFile::is_in_memory(const std::byte* data, uint64_t bytes) const noexcept {
   std::array<unsigned char, 4096> pages_in_memory;
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));

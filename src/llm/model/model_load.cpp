@@ -92,7 +92,8 @@ class ModelLoader {
     if (model_->mapped_bytes_ > 0) {
       model_->mapped_files_ = checkpoint.files();
       const int device = model_->device_.index;
-      if ((accelerator_.device_properties(device).caps & AA_CAP_IS_HOST) != 0) {
+      // Ranks of one host share the pages of the file, which copies would not be.
+      if ((accelerator_.device_properties(device).caps & AA_CAP_IS_HOST) != 0 && !model_->group_) {
         model_->weight_pages_ = std::make_shared<WeightPages>(
             checkpoint.files(),
             [this_accelerator = &accelerator_, device] { return this_accelerator->available_memory(device); });

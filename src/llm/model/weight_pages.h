@@ -1,6 +1,7 @@
-// Moves the weights that a model uses from its files into large pages, a part after each step (base/process/large_pages.h).
+// Moves the weights that a model uses from its files into large pages, a part in each step (base/process/large_pages.h).
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -18,21 +19,29 @@ class WeightPages {
   WeightPages(std::vector<std::shared_ptr<const WeightFile>> files, std::function<int64_t()> available)
       : files_(std::move(files)), available_(std::move(available)) {}
 
-  // Called after each step, by any thread; calls that coincide with another one do nothing. After 16 steps, and again after 256, 4,096
-  // and so on (an expert may not have been used before), looks for weights in small pages; each further step moves a 64th of them,
-  // which takes about a tenth of the time of a step. Nothing is moved if the copies could need more than half of the memory
-  // that is available: that of the page cache can be dropped when others need it, copies cannot.
-  void after_step();
+  // Called in each step of a session, by any thread; calls that coincide with another one do nothing. In the 16th call, and again in
+  // the 256th, 4,096th and so on (an expert may not have been used before), looks for weights in small pages. Each further call
+  // moves some until a quarter of the time since the call before has passed, at most a quarter of a second. It ends for good if
+  // the system refuses memory or large pages, or anything fails.
+  //
+  // Nothing is moved, or no more, while what is left could need more than half of the memory that is available: that of the page
+  // cache can be dropped when others need it, and is shared by all processes that use the file; copies are neither.
+  void after_step() noexcept;
 
  private:
+  using Clock = std::chrono::steady_clock;
   void find();
+  void move();
 
   std::vector<std::shared_ptr<const WeightFile>> files_;
   std::function<int64_t()> available_;
   std::mutex mutex_;  // for the following
   int64_t steps_ = 0, next_look_ = 16;
-  size_t file_ = 0;  // whose pages are moved; files_.size(): none
-  size_t part_ = 0;  // bytes for a step; 0: nothing to do
+  Clock::time_point last_;  // the last call
+  size_t left_ = 0;         // bytes in small pages
+  size_t file_ = 0;         // whose pages are moved
+  size_t piece_ = 0;        // bytes moved at a time
+  int64_t pieces_ = 0;      // moved, each of which is a mapping
 };
 
 }  // namespace anyaccel::llm

@@ -8,7 +8,8 @@
 namespace anyaccel::cpu {
 
 // Returns true if the unit should compute the product: the processor has one, x may be rounded and has up to sixteen rows, more than
-// quantized_row.h takes, and there are at least 16 rows of weights. quantized_unit.h takes more rows of x.
+// quantized_row.h takes (two or more where the unit is emulated), and there are at least 16 rows of weights. quantized_unit.h takes
+// more rows of x.
 bool takes_bytes(const QuantizedProduct& product);
 // out = x * transpose(w) + bias + residual, with the bits of quantized_tiles.h, so that the order of a row's sums does not depend
 // on the number of rows. Uses the worker pool.

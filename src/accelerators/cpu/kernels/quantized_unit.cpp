@@ -4,8 +4,9 @@
 // row of weights as bf16. Values of 4 and 5 bits are looked up in a table of the 16 or 32 numbers that they can be with
 // the scale of their group: one permutation decodes 32 values. While the unit multiplies one piece of the weights, 32
 // rows by 1024 columns, with those columns of all rows of x, the vector units decode the next piece. Pieces, these
-// columns of x, and the sums, which wait for the next columns, stay in the second-level cache. x is packed once, in the
-// order of the second operand.
+// columns of x, and the sums, which wait for the next columns, stay in the second-level cache. With up to 32 rows of x a piece
+// has 256 columns, and the sums stay in tiles from the first column to the last. x is packed once, in the order of the second
+// operand.
 #include "accelerators/cpu/kernels/quantized_unit.h"
 
 #include <algorithm>
@@ -156,7 +157,7 @@ HWY_INLINE void multiply_step(const uint16_t* of_w, const uint16_t* of_x) {
 }
 
 // The sums of up to 32 rows of x, or 16 unless kBoth, with `spans` times 32 rows of weights from `begin` on. They stay in tiles from
-// the first column to the last. Decoded weights stay in the first-level cache: a piece has kFewSteps steps, and a part of the next
+// the first column to the last. Two pieces of kFewSteps steps are 32 KiB, which the first-level cache holds, and a part of the next
 // piece is decoded after each step, since the processor looks only some hundred instructions ahead.
 template <class U, bool kBoth>
 void sum_few_rows(const UnitPlan& plan, DecodeRows decode, int64_t begin, int64_t spans, uint16_t* weights,
@@ -328,7 +329,8 @@ std::atomic<bool> emulating{false};
 //   Q2_K     3.6 : 4.2   3.2 : 3.6   3.3 : 3.2   3.2 : 2.5
 //   TQ1_0    1.9 : 3.2   1.8 : 2.7   1.8 : 2.4   1.8 : 2.0
 //
-// Q4_1, IQ4_NL, IQ4_XS and MXFP4 are like Q4_0, Q5_0 is like Q4_K, and Q3_K and TQ2_0 are like Q2_K.
+// Q4_1, Q5_1, IQ4_NL, IQ4_XS and MXFP4 are like Q4_0, Q5_0 is like Q4_K, and Q3_K, Q5_K and TQ2_0 are like Q2_K. 48 rows of TQ1_0
+// were not measured.
 int64_t fewest_rows(uint32_t format) {
   switch (format) {
     case AA_BLOCK_Q4_0:

@@ -94,9 +94,9 @@ class ModelLoader {
       const int device = model_->device_.index;
       // Ranks of one host share the pages of the file, which copies would not be.
       if ((accelerator_.device_properties(device).caps & AA_CAP_IS_HOST) != 0 && !model_->group_) {
-        model_->weight_pages_ = std::make_shared<WeightPages>(
-            checkpoint.files(),
-            [this_accelerator = &accelerator_, device] { return this_accelerator->available_memory(device); });
+        PageSystem system{[accelerator = &accelerator_, device] { return accelerator->available_memory(device); },
+                          seconds_to_read};
+        model_->weight_pages_ = std::make_shared<WeightPages>(checkpoint.files(), std::move(system));
       }
     }
     return std::move(model_);

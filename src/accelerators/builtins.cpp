@@ -115,6 +115,10 @@ std::span<const EnvironmentVariable> environment_variables() {
       {"ANYACCEL_SDAA_LIBRARY_PATH", nullptr},
       {"ANYACCEL_TRACE", check_trace_file},
       {"ANYACCEL_TRACE_CALLS", layers::check_trace_calls_file},
+      {"ANYACCEL_WEIGHT_PAGES",
+       [] {
+         check_choice("ANYACCEL_WEIGHT_PAGES", {"file", "large"});
+       }},
       {"ANYACCEL_XPU_RUNTIME",
        [] {
          check_choice("ANYACCEL_XPU_RUNTIME", {"level_zero", "opencl"});

@@ -31,6 +31,7 @@ refused ANYACCEL_LAYERS=magic 'there is no layer "magic"; known are validate and
 refused ANYACCEL_KERNEL_TUNING=group=3 'ANYACCEL_KERNEL_TUNING has "group=3"'
 refused ANYACCEL_XPU_RUNTIME=openci "ANYACCEL_XPU_RUNTIME is \"openci\"; expected level_zero or opencl; did you mean 'opencl'?"
 refused ANYACCEL_OPENCL_DEVICE_TYPE=foo 'ANYACCEL_OPENCL_DEVICE_TYPE is "foo"; expected gpu or cpu'
+refused ANYACCEL_WEIGHT_PAGES=huge 'ANYACCEL_WEIGHT_PAGES is "huge"; expected file or large'
 refused DS_ALLOW_DEPRECATED_FP16=yes 'DS_ALLOW_DEPRECATED_FP16 is "yes"; expected 0 or 1'
 refused MAX_JOBS=many 'MAX_JOBS=many: expected a number'
 warned ANYACCEL_LOG=loud 'ANYACCEL_LOG=loud is not one of debug, info, warning, error, off'

@@ -246,9 +246,9 @@ class Model {
   // Calls WeightFile::check_unchanged() for the files from which weights are used directly; Session does so in every
   // step.
   void check_files() const;
-  // Moves a part of the weights that are used from files in pages of 4 KiB into pages of 2 MiB (docs/model_files.md), on an
-  // accelerator that is the host and without a group. Session calls it in every step: the first ones do nothing, and there is nothing
-  // to do after the last part. Any thread.
+  // With ANYACCEL_WEIGHT_PAGES=large (docs/model_files.md), on an accelerator that is the host and without a group: moves a part of the
+  // weights that are used from files in pages of 4 KiB into pages of 2 MiB. Session calls it in every step: the first ones do nothing,
+  // and there is nothing to do after the last part. Any thread.
   void use_large_pages() const;
   // Returns the names of the adapters that are kept apart.
   const std::vector<std::string>& adapters() const noexcept { return adapters_; }
@@ -286,7 +286,7 @@ class Model {
   std::vector<std::string> adapters_;
   std::vector<Slice> adapter_ranks_;
   std::vector<std::shared_ptr<const WeightFile>> mapped_files_;  // files from which weights are used directly
-  std::shared_ptr<WeightPages> weight_pages_;  // null if there are none, or the accelerator is not the host
+  std::shared_ptr<WeightPages> weight_pages_;                    // null: they stay where they are
 };
 
 }  // namespace anyaccel::llm

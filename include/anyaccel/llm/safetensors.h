@@ -99,12 +99,11 @@ class WeightFile {
   void set_apart(const std::byte* data, uint64_t bytes) const noexcept;
 
   // Returns the bytes of the mapping that this process accessed and that lie in small pages; `move_to_large_pages` moves up to `bytes`
-  // of these into pages of 2 MiB, at the same addresses, and returns what it moved: nothing if there are no more, or if the system
-  // refuses memory or large pages. `next_small_pages` is what it would move. One thread at a time, while others may read, but not
-  // call release(), which does nothing from then on. Without a mapping there is nothing.
+  // of these into pages of 2 MiB, at the same addresses, and returns how many it moved: 0 if there are no more, or if the system
+  // refuses memory or large pages. One thread at a time, while others may read, but not call release(), which does nothing from then
+  // on. Without a mapping both return 0.
   size_t find_small_pages() const;
-  std::span<const std::byte> next_small_pages(size_t bytes) const noexcept;
-  std::span<const std::byte> move_to_large_pages(size_t bytes) const noexcept;
+  size_t move_to_large_pages(size_t bytes) const noexcept;
   bool refuses_large_pages() const noexcept;
 
   // Returns whether every page is in the system's page cache; true without a mapping, or if the system does not say.

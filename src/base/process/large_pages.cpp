@@ -180,30 +180,28 @@ size_t LargePages::find(bool scans) {
   return bytes;
 }
 
-Range LargePages::move(size_t bytes) noexcept {
-  const Range range = next(bytes);
-  if (range.empty()) return {};
-  take(range.size());
+size_t LargePages::move(size_t bytes) noexcept {
+  const Range range = take(std::max(bytes / kLargePage * kLargePage, kLargePage));
+  if (range.empty()) return 0;
   if (collapses_ && madvise(const_cast<std::byte*>(range.data()), range.size(), kCollapseAdvice) == 0) {
     moved_.store(true, std::memory_order_relaxed);
-    return range;
+    return range.size();
   }
   collapses_ = collapses_ && errno != EINVAL;
-  if (copy(range)) return range;
+  if (copy(range)) return range.size();
   small_.clear();
   refused_ = true;
-  return {};
+  return 0;
 }
 
-Range LargePages::next(size_t bytes) const noexcept {
+// The next stretches, which are neighbours.
+Range LargePages::take(size_t bytes) noexcept {
   if (small_.empty()) return {};
-  return small_.back().first(std::min(std::max(bytes / kLargePage * kLargePage, kLargePage), small_.back().size()));
-}
-
-void LargePages::take(size_t bytes) noexcept {
-  Range& first = small_.back();
-  first = first.subspan(bytes);
-  if (first.empty()) small_.pop_back();
+  Range& next = small_.back();
+  const Range taken = next.first(std::min(bytes, next.size()));
+  next = next.subspan(taken.size());
+  if (next.empty()) small_.pop_back();
+  return taken;
 }
 
 bool LargePages::copy(Range range) noexcept {

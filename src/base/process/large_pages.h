@@ -34,18 +34,16 @@ class LargePages {
   // small, so that nothing is found there once a part of the file lies in large ones.
   // `scans`: by the interface that Linux has since 6.7, where there is one; tests choose the older one.
   size_t find(bool scans = true);
-  // Moves up to `bytes` of that, at least one stretch of 2 MiB. Returns what was moved: nothing at the end, and if the system
+  // Moves up to `bytes` of that, at least one stretch of 2 MiB. Returns how many bytes were moved: 0 at the end, and if the system
   // refuses memory or large pages, which refused() tells. The data is the same at all times. One thread at a time. A call that copies
   // leaves one more mapping, of which a process may have 65,530. Copies are not locked (mlock) because the file's pages were.
-  std::span<const std::byte> move(size_t bytes) noexcept;
-  // What the next such call would move.
-  std::span<const std::byte> next(size_t bytes) const noexcept;
+  size_t move(size_t bytes) noexcept;
   bool refused() const noexcept { return refused_; }
   // Whether anything was moved: MADV_DONTNEED would lose what was copied. Any thread.
   bool has_moved() const noexcept { return moved_.load(std::memory_order_relaxed); }
 
  private:
-  void take(size_t bytes) noexcept;
+  std::span<const std::byte> take(size_t bytes) noexcept;
   bool copy(std::span<const std::byte> range) noexcept;
 
   std::span<const std::byte> mapping_;

@@ -118,12 +118,8 @@ void WeightFile::populate(const std::byte* data, uint64_t bytes) const noexcept 
 
 size_t WeightFile::find_small_pages() const { return large_pages_ == nullptr ? 0 : large_pages_->find(); }
 
-std::span<const std::byte> WeightFile::next_small_pages(size_t bytes) const noexcept {
-  return large_pages_ == nullptr ? std::span<const std::byte>() : large_pages_->next(bytes);
-}
-
-std::span<const std::byte> WeightFile::move_to_large_pages(size_t bytes) const noexcept {
-  return large_pages_ == nullptr ? std::span<const std::byte>() : large_pages_->move(bytes);
+size_t WeightFile::move_to_large_pages(size_t bytes) const noexcept {
+  return large_pages_ == nullptr ? 0 : large_pages_->move(bytes);
 }
 
 bool WeightFile::refuses_large_pages() const noexcept { return large_pages_ != nullptr && large_pages_->refused(); }

@@ -1,6 +1,7 @@
 // Loads a model: opens its files and an adapter, and places its tensors one by one, with progress. load_plan.h decides in
 // which form each tensor is held, and weight_placer.h puts it there.
 #include <algorithm>
+#include <cstdlib>
 #include <optional>
 #include <set>
 #include <string>
@@ -92,11 +93,14 @@ class ModelLoader {
     if (model_->mapped_bytes_ > 0) {
       model_->mapped_files_ = checkpoint.files();
       const int device = model_->device_.index;
-      // Ranks of one host share the pages of the file, which copies would not be.
-      if ((accelerator_.device_properties(device).caps & AA_CAP_IS_HOST) != 0 && !model_->group_) {
-        PageSystem system{[accelerator = &accelerator_, device] { return accelerator->available_memory(device); },
-                          seconds_to_read};
-        model_->weight_pages_ = std::make_shared<WeightPages>(checkpoint.files(), std::move(system));
+      // The variable's value was checked when the accelerator was chosen. Ranks of one host share the pages of the file, which copies
+      // would not be.
+      const char* const pages = std::getenv("ANYACCEL_WEIGHT_PAGES");
+      if (pages != nullptr && std::string_view(pages) == "large" && !model_->group_ &&
+          (accelerator_.device_properties(device).caps & AA_CAP_IS_HOST) != 0) {
+        model_->weight_pages_ = std::make_shared<WeightPages>(
+            checkpoint.files(),
+            [this_accelerator = &accelerator_, device] { return this_accelerator->available_memory(device); });
       }
     }
     return std::move(model_);

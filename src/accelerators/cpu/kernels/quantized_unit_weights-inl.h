@@ -46,8 +46,8 @@ struct Piece {
 using DecodeRows = void (*)(const QuantizedProduct& product, const Piece& piece, int64_t first, int64_t last,
                             uint16_t* to);
 
-// Decoder::decode() decodes a row of whole blocks. The loop over rows is part of the function for a format, because a call for each
-// row took a fifth of the time.
+// Decoder::decode() decodes a row of whole blocks. The loop over rows is part of the function for a format, so that constants are set
+// up once for all of them.
 template <class Decoder>
 void decode_rows(const QuantizedProduct& product, const Piece& piece, int64_t first, int64_t last, uint16_t* to) {
   const BlockFormat& format = *product.format;

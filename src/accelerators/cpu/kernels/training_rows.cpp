@@ -471,6 +471,7 @@ void embedding_backward(const aa_op_call& call) {
   const Rows dtable(call.tensors[0]), dy(call.tensors[1]);
   const aa_tensor& ids = call.tensors[2];
   check_indices("embedding_backward", "ids", ids, call.tensors[0].shape[0], "rows of the table");
+  if (dy.length() == 0) return;
   // Tokens of one id lie together, in their order; threads share out the ids.
   std::vector<int64_t> order(static_cast<size_t>(ids.shape[0]));
   std::iota(order.begin(), order.end(), 0);

@@ -35,28 +35,26 @@ struct Pass {
 constexpr Pass kAdamPass{0b1111, 0b1101}, kThreePass{0b0111, 0b0101};
 constexpr Pass kMomentsPass{0b1111, 0b1100}, kApplyPass{0b1101, 0b0001};
 
-// The prefetch distance that stands for two: kFar into the second-level cache, kNear from there into the first one.
-constexpr size_t kFar = 8192, kNear = 1024;
-__attribute__((always_inline)) inline void prefetch_line(const char* line, size_t ahead) {
-  if (ahead == kFar) {
-    __builtin_prefetch(line, 0, 2);
-    __builtin_prefetch(line - (kFar - kNear));
-  } else {
-    __builtin_prefetch(line);
-  }
+// Prefetch distances in bytes: into the second-level cache (far) and into the first one (near). 0: none.
+struct Distances {
+  size_t far, near;
+};
+constexpr Distances kAhead[] = {{0, 0}, {0, 1024}, {0, 2048}, {0, 4096}, {4096, 1024}, {8192, 1024}};
+__attribute__((always_inline)) inline void prefetch_line(const char* line, Distances ahead) {
+  if (ahead.far) __builtin_prefetch(line + ahead.far, 0, 2);
+  __builtin_prefetch(line + ahead.near);
 }
 
-// Bytes [begin, end) of the arrays, whole blocks; `ahead` is the prefetch distance in bytes, or 0. `nothing` is 0, which the
-// compiler does not know: what is written depends on all that is read, and stays what it was. Loops over the arrays are
-// written out, since this file is compiled with -O1.
+// Bytes [begin, end) of the arrays, whole blocks. `nothing` is 0, which the compiler does not know: what is written depends on
+// all that is read, and stays what it was. Loops over the arrays are written out, since this file is compiled with -O1.
 template <unsigned kRead, unsigned kWritten>
 __attribute__((always_inline)) inline void stream_block_loop(char* const* arrays, size_t begin, size_t end,
-                                                             size_t ahead, uint32_t nothing) {
+                                                             Distances ahead, uint32_t nothing) {
   constexpr bool kReads0 = kRead & 1, kReads1 = kRead & 2, kReads2 = kRead & 4, kReads3 = kRead & 8;
   char *const a = arrays[0], *const b = arrays[1], *const c = arrays[2], *const d = arrays[3];
   for (size_t i = begin; i < end; i += kBlock) {
-    if (ahead) {
-      for (size_t line = i + ahead; line < i + ahead + kBlock; line += 64) {
+    if (ahead.near) {
+      for (size_t line = i; line < i + kBlock; line += 64) {
         if constexpr (kReads0) prefetch_line(a + line, ahead);
         if constexpr (kReads1) prefetch_line(b + line, ahead);
         if constexpr (kReads2) prefetch_line(c + line, ahead);
@@ -79,20 +77,20 @@ __attribute__((always_inline)) inline void stream_block_loop(char* const* arrays
   }
 }
 
-using StreamLoop = void (*)(char* const*, size_t, size_t, size_t, uint32_t);
+using StreamLoop = void (*)(char* const*, size_t, size_t, Distances, uint32_t);
 template <unsigned kRead, unsigned kWritten>
 struct Streams {
 #if defined(__x86_64__)
-  __attribute__((target("avx512f"))) static void avx512(char* const* arrays, size_t begin, size_t end, size_t ahead,
+  __attribute__((target("avx512f"))) static void avx512(char* const* arrays, size_t begin, size_t end, Distances ahead,
                                                         uint32_t nothing) {
     stream_block_loop<kRead, kWritten>(arrays, begin, end, ahead, nothing);
   }
-  __attribute__((target("avx2"))) static void avx2(char* const* arrays, size_t begin, size_t end, size_t ahead,
+  __attribute__((target("avx2"))) static void avx2(char* const* arrays, size_t begin, size_t end, Distances ahead,
                                                    uint32_t nothing) {
     stream_block_loop<kRead, kWritten>(arrays, begin, end, ahead, nothing);
   }
 #endif
-  static void plain(char* const* arrays, size_t begin, size_t end, size_t ahead, uint32_t nothing) {
+  static void plain(char* const* arrays, size_t begin, size_t end, Distances ahead, uint32_t nothing) {
     stream_block_loop<kRead, kWritten>(arrays, begin, end, ahead, nothing);
   }
   static StreamLoop best() {
@@ -110,7 +108,6 @@ StreamLoop stream_loop(const Pass& pass) {
   if (is(kMomentsPass)) return Streams<kMomentsPass.read, kMomentsPass.written>::best();
   return Streams<kApplyPass.read, kApplyPass.written>::best();
 }
-constexpr size_t kAhead[] = {0, 1024, 2048, 4096, kFar};
 
 // -- memory and threads --
 
@@ -165,7 +162,7 @@ class Arrays {
   size_t array_bytes() const { return static_cast<size_t>(elements_) * dtype_size(dtype_); }
   Tensor tensor(int k) const { return Tensor::from_blob(array_[k], {elements_}, dtype_, nullptr); }
 
-  void stream(StreamLoop loop, size_t ahead) const {
+  void stream(StreamLoop loop, Distances ahead) const {
     static volatile uint32_t nothing = 0;
     on_threads(array_bytes() / kBlock * kBlock,
                [&](size_t begin, size_t end) { loop(array_, begin, end, ahead, nothing); });
@@ -279,7 +276,7 @@ void measure_large(const Options& options, const std::vector<Optimizer>& optimiz
     std::vector<double> rates;
     const std::vector<double> streams = measure(
         options.runs, 1e-9 * static_cast<double>(bytes),
-        [&](size_t ahead) {
+        [&](Distances ahead) {
           for (const StreamLoop loop : loops) arrays.stream(loop, ahead);
         },
         [&] { optimizer.step(arrays, ++step); }, rates);
@@ -313,7 +310,7 @@ void run_adam(const Options& options, std::vector<Result>& results) {
   Result result{.name = "adam.small", .unit = "elem/s", .ceiling_name = "stream of as many in one array"};
   const std::vector<double> streams = measure(
       options.runs, static_cast<double>(kSteps * kTensors * kSize),
-      [&](size_t ahead) {
+      [&](Distances ahead) {
         for (int i = 0; i < kSteps; ++i) arrays.stream(stream_loop(kAdamPass), ahead);
       },
       [&] {

@@ -170,16 +170,18 @@ class MantissaCodes {
     }
   }
 
-  // Encodes n elements, a multiple of 16: the last block of a group need not be whole vectors.
-  __attribute__((noinline, target("avx512vbmi"))) void encode_block(const bf16* x, int64_t n, Ahead ahead,
+  // Encodes n elements, a multiple of 16: the last block of a group need not be whole vectors. Fetch: an Ahead or a Meanwhile.
+  template <class Fetch>
+  __attribute__((noinline, target("avx512vbmi"))) void encode_block(const bf16* x, int64_t n, Fetch& shared,
                                                                     uint8_t* out) const {
+    Fetch ahead = shared;  // a copy stays in registers
     const __m512i low_codes = codes_[0], high_codes = codes_[1];
     const __m512i least = _mm512_set1_epi8(static_cast<char>(least_)), sign = _mm512_set1_epi8(static_cast<char>(0x80));
     const __m512i low = _mm512_set1_epi16(0xff), order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
     const __m512i step = _mm512_set1_epi16(static_cast<int16_t>(step_));
     int64_t i = 0;
     for (; i + 64 <= n; i += 64) {
-      ahead.fetch<128>(2 * i);
+      ahead.template fetch<128>(2 * i);
       const __m512i a = _mm512_loadu_si512(x + i), b = _mm512_loadu_si512(x + i + 32);
       // packs and packus take eight elements of a and of b in turns; the permutation at the end sorts them.
       const __m512i mantissa = _mm512_packus_epi16(_mm512_and_si512(a, low), _mm512_and_si512(b, low));
@@ -199,6 +201,7 @@ class MantissaCodes {
                           _mm512_permutexvar_epi64(order, _mm512_ternarylogic_epi32(codes, signs, sign, 0xf8)));
     }
     if (i < n) encode<false>(x + i, n - i, encoder_, inverse_, nullptr, {}, out + i);
+    shared = ahead;
   }
 
  private:
@@ -222,7 +225,8 @@ class DenseCodes {
 
   // Encodes n elements, a multiple of 64. 16 bytes behind the codes are overwritten as well. Returns false if the elements must
   // be encoded in another way.
-  AA_INLINE bool encode_block(const bf16* x, int64_t n, float inverse, Ahead ahead, uint8_t* out) const {
+  template <class Fetch>
+  AA_INLINE bool encode_block(const bf16* x, int64_t n, float inverse, Fetch& ahead, uint8_t* out) const {
     if (encoder_.bits == 12) return twelves(x, n, Vec(inverse), ahead, out);
     sixes(x, n, Vec(inverse), ahead, out);
     return true;
@@ -240,30 +244,35 @@ class DenseCodes {
     return _mm512_load_si512(from);
   }
 
-  __attribute__((noinline, target("avx512vbmi"))) void sixes(const bf16* x, int64_t n, Vec inverse, Ahead ahead,
+  template <class Fetch>
+  __attribute__((noinline, target("avx512vbmi"))) void sixes(const bf16* x, int64_t n, Vec inverse, Fetch& shared,
                                                              uint8_t* out) const {
+    Fetch ahead = shared;
     const Encoder encoder = encoder_;
     const ExponentSums sums = sums_;
     const __m512i order = three_of_four(true);
     for (int64_t i = 0; i < n; i += 64, out += 48) {
-      ahead.fetch<128>(2 * i);
+      ahead.template fetch<128>(2 * i);
       const __m512i pairs =
           _mm512_maddubs_epi16(mixed_bytes(sums, encoder.bits, x + i, inverse), _mm512_set1_epi16(64 << 8 | 1));
       const __m512i fours = _mm512_madd_epi16(pairs, _mm512_set1_epi32(4096 << 16 | 1));
       _mm512_storeu_si512(out, _mm512_permutexvar_epi8(order, fours));
     }
+    shared = ahead;
   }
 
   // A format with a mantissa of 7 bits, as bf16 has: codes of normal numbers are bf16 with another bias, so one instruction
   // rounds 32 elements. Returns false if a scaled element is smaller than the smallest normal number and not zero.
-  __attribute__((noinline, target("avx512vbmi"))) bool twelves(const bf16* x, int64_t n, Vec inverse, Ahead ahead,
+  template <class Fetch>
+  __attribute__((noinline, target("avx512vbmi"))) bool twelves(const bf16* x, int64_t n, Vec inverse, Fetch& shared,
                                                                uint8_t* out) const {
+    Fetch ahead = shared;
     const __m512i rebias = _mm512_set1_epi16(static_cast<int16_t>(rebias_)), one = _mm512_set1_epi16(1);
     const __m512i sign = _mm512_set1_epi16(0x800), magnitude = _mm512_set1_epi16(0x7fff);
     const __m512i factors = _mm512_set1_epi32(4096 << 16 | 1), bytes = three_of_four(false);
     __m512i least[2] = {magnitude, magnitude};  // the least magnitudes less one; zero becomes the largest integer
     for (int64_t i = 0; i < n; i += 64) {
-      ahead.fetch<128>(2 * i);
+      ahead.template fetch<128>(2 * i);
 #pragma GCC unroll 2
       for (int k = 0; k < 2; ++k, out += 48) {
         const EvenOdd two = load_pairs(x + i + 32 * k);
@@ -275,6 +284,7 @@ class DenseCodes {
         _mm512_storeu_si512(out, _mm512_permutexvar_epi8(bytes, _mm512_madd_epi16(code, factors)));
       }
     }
+    shared = ahead;
     // Zero has the right code, 0. Other numbers below the smallest normal one have wrong codes.
     const __m512i normal = _mm512_add_epi16(rebias, _mm512_set1_epi16(127));
     return _mm512_cmplt_epu16_mask(_mm512_min_epu16(least[0], least[1]), normal) == 0;
@@ -294,6 +304,11 @@ class DirectEncoder {
     is_dense_ = nearest && DenseCodes::can_be_used(a.format);
   }
 
+  // Whether the loops above encode all elements of finite groups of this size, and so fetch() for all of them.
+  bool encodes_all(int64_t group_size) const {
+    return group_size % 64 == 0 && (is_dense_ || (by_table_ && group_size >= MantissaCodes::kFewest));
+  }
+
   class Group {
    public:
     Group(const DirectEncoder& direct, const Scale& s, int64_t elements)
@@ -303,7 +318,8 @@ class DirectEncoder {
           by_table_(direct.by_table_ && s.finite && elements >= MantissaCodes::kFewest) {
       if (by_table_) table_.set_scale(s);
     }
-    AA_INLINE bool encode_block(const bf16* x, int64_t n, Ahead ahead, uint8_t* out) const {
+    template <class Fetch>
+    AA_INLINE bool encode_block(const bf16* x, int64_t n, Fetch& ahead, uint8_t* out) const {
       if (by_table_) {
         table_.encode_block(x, padded(n), ahead, out);
         return true;
@@ -328,7 +344,7 @@ class DirectEncoder {
 // Permutations of bytes that spread packed codes over lanes of 64 bits, 6 bytes to each: those of 8 codes of 6 bits or of 4
 // codes of 12.
 struct Fields {
-  alignas(64) uint8_t of_sixes[64];   // the lanes of the second half take turns with those of the first
+  alignas(64) uint8_t of_sixes[64];  // the lanes of the second half take turns with those of the first
   alignas(64) uint8_t of_twelves[64];
   alignas(64) uint8_t every_second[64];
   constexpr Fields() : of_sixes(), of_twelves(), every_second() {
@@ -411,8 +427,8 @@ class Table {
     const __m512i negative = _mm512_xor_si512(positive, _mm512_set1_epi16(static_cast<int16_t>(0x8000)));
     const __m512i every_second = _mm512_load_si512(kFields.every_second);
     const __m512i low = _mm512_permutex2var_epi8(positive, every_second, negative);
-    const __m512i high = _mm512_permutex2var_epi8(
-        positive, _mm512_or_si512(every_second, _mm512_set1_epi8(1)), negative);
+    const __m512i high =
+        _mm512_permutex2var_epi8(positive, _mm512_or_si512(every_second, _mm512_set1_epi8(1)), negative);
     const __m512i spread = _mm512_load_si512(kFields.of_sixes);
     const __m512i shifts = _mm512_set1_epi64(0x2a241e18120c0600);  // 6 bits from code to code of a lane of 64 bits
     for (int64_t i = 0; i < n; i += 64, packed += 48) {
@@ -440,9 +456,7 @@ class HalfNumbers {
  public:
   explicit HalfNumbers(const aa_fp_format& f) : unbias_(bits_float(static_cast<uint32_t>(127 + 15 - f.bias) << 23)) {}
 
-  static bool can_be_used(const aa_fp_format& f) {
-    return f.bits == 12 && f.mantissa_bits == 7 && rounds_to_bf16;
-  }
+  static bool can_be_used(const aa_fp_format& f) { return f.bits == 12 && f.mantissa_bits == 7 && rounds_to_bf16; }
 
   // Returns false if the factor is not finite, so that this group must be decoded in another way.
   bool set_scale(float scale) {
@@ -466,8 +480,7 @@ class HalfNumbers {
       const __m512i halves = _mm512_and_si512(_mm512_srai_epi16(upper, 1), mask);
       const __m512 first = _mm512_cvtph_ps(_mm512_castsi512_si256(halves));
       const __m512 second = _mm512_cvtph_ps(_mm512_extracti64x4_epi64(halves, 1));
-      write_vector<kStreams>(out + i,
-                             narrow_in_one_step(_mm512_mul_ps(first, factor), _mm512_mul_ps(second, factor)));
+      write_vector<kStreams>(out + i, narrow_in_one_step(_mm512_mul_ps(first, factor), _mm512_mul_ps(second, factor)));
     }
   }
 

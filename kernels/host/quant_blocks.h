@@ -94,20 +94,19 @@ class Ahead {
     } else {
       next_ = next + offset / 2 + (first_pass ? 0 : size / 2);
     }
+    part_ = next_;
   }
 
-  // The same for a part of the group that begins `bytes` bytes further on.
-  Ahead behind(int64_t bytes) const {
-    Ahead later = *this;
-    if (next_) later.next_ = next_ + (all_ ? bytes : bytes / 2);
-    return later;
+  // Goes to a part of the group that begins `bytes` bytes behind the group's beginning.
+  void seek(int64_t bytes) {
+    if (next_) part_ = next_ + (all_ ? bytes : bytes / 2);
   }
-  // Prefetches what corresponds to the kBytes bytes at `offset` from the beginning. Call this as these are read.
+  // Prefetches what corresponds to the kBytes bytes at `offset` from the part's beginning. Call this as these are read.
   template <int64_t kBytes>
   AA_INLINE void fetch(int64_t offset) const {
     if (!next_) return;
-    fetch_half<kBytes / 2>(next_ + (all_ ? offset : offset / 2));
-    if (all_) fetch_half<kBytes / 2>(next_ + offset + kBytes / 2);
+    fetch_half<kBytes / 2>(part_ + (all_ ? offset : offset / 2));
+    if (all_) fetch_half<kBytes / 2>(part_ + offset + kBytes / 2);
   }
 
  private:
@@ -127,7 +126,8 @@ class Ahead {
 
   static constexpr int64_t kFurther = 8192;  // bytes
   const char* next_ = nullptr;               // may lie outside of the array; null: nothing is prefetched
-  bool all_ = false;                         // a byte for each byte read, not half a byte
+  const char* part_ = nullptr;
+  bool all_ = false;  // a byte for each byte read, not half a byte
 };
 
 // Rounds n floats, none of them denormal, to another dtype. Returns where the elements are: `buffer`, which has room for
@@ -215,103 +215,174 @@ AA_INLINE Bits largest_lane(Many a) {
 #endif
 }
 
-// As range_of(), for n elements in place, which need no conversion: if all bits but the sign of the negative floats are inverted,
-// bit patterns compare as signed integers in the order of the floats. With 16-bit elements a vector has twice as many lanes as
-// one of floats. `infinity` has the bits of the dtype's infinity, which also tells bf16 from fp16. With kMagnitude, `high` is the
-// largest magnitude and `low` is -high.
+// Vectors that the accumulators below take at once, each in an accumulator of its own.
+constexpr int kAccumulators = 4;
+// The range of elements in place, which need no conversion: if all bits but the sign of the negative floats are inverted, bit
+// patterns compare as signed integers in the order of the floats. With 16-bit elements a vector has twice as many lanes as
+// one of floats. With kMagnitude, `high` of the range is the largest magnitude and `low` is -high.
 template <class Bits, bool kMagnitude>
-AA_ONCE Range range_of_bits(const void* x, int64_t n, int32_t infinity, Ahead ahead) {
-  typedef Bits Many __attribute__((vector_size(4 * Vec::width)));
-  constexpr int64_t kSize = sizeof(Bits), kLanes = sizeof(Many) / kSize, kVectors = 4;
-  constexpr Bits kMost = static_cast<Bits>((uint64_t{1} << (8 * kSize - 1)) - 1);
-  const auto ordered = [](auto bits) {
-    if constexpr (kMagnitude) return bits & kMost;
-    return bits ^ ((bits >> (8 * kSize - 1)) & kMost);
-  };
-  const char* from = static_cast<const char*>(x);
-  Many low[kVectors], high[kVectors];
-  for (int k = 0; k < kVectors; ++k) low[k] = Many{} + kMost, high[k] = Many{} - kMost;
-  int64_t i = 0;
-  for (; i + kVectors * kLanes <= n; i += kVectors * kLanes) {
-    ahead.fetch<kVectors * kLanes * kSize>(i * kSize);
+class BitsRange {
+ public:
+  BitsRange() {
+    for (int k = 0; k < kAccumulators; ++k) low_[k] = Many{} + kMost, high_[k] = Many{} - kMost;
+  }
+  // Takes kVectors vectors, at most kAccumulators.
+  template <int kVectors>
+  AA_INLINE void add(const char* from) {
     for (int k = 0; k < kVectors; ++k) {
       Many bits;
-      __builtin_memcpy(&bits, from + (i + k * kLanes) * kSize, sizeof(bits));
+      __builtin_memcpy(&bits, from + k * static_cast<int64_t>(sizeof(bits)), sizeof(bits));
       bits = ordered(bits);
-      if constexpr (!kMagnitude) low[k] = bits < low[k] ? bits : low[k];
-      high[k] = bits > high[k] ? bits : high[k];
+      if constexpr (!kMagnitude) low_[k] = bits < low_[k] ? bits : low_[k];
+      high_[k] = bits > high_[k] ? bits : high_[k];
     }
   }
-  Bits least = kMost, most = static_cast<Bits>(-kMost);
-  for (int k = 1; k < kVectors; ++k) {
-    low[0] = low[k] < low[0] ? low[k] : low[0];
-    high[0] = high[k] > high[0] ? high[k] : high[0];
-  }
-  if constexpr (!kMagnitude) least = static_cast<Bits>(~largest_lane<Bits>(~low[0]));
-  most = largest_lane<Bits>(high[0]);
-  for (; i < n; ++i) {
-    Bits bits;
-    __builtin_memcpy(&bits, from + i * kSize, kSize);
-    bits = static_cast<Bits>(ordered(bits));
-    least = bits < least ? bits : least;
-    most = bits > most ? bits : most;
-  }
-  const auto value = [&](Bits bits) {
-    bits = static_cast<Bits>(ordered(bits));
-    if constexpr (kSize == 4) {
-      return bits_float(static_cast<uint32_t>(bits));
-    } else {
-      const auto half = static_cast<uint16_t>(bits);
-      return infinity == 0x7f80 ? to_float(bf16{half}) : to_float(fp16{half});
+  // The range of what was added and of n more elements. `dtype` tells bf16 from fp16.
+  AA_INLINE Range range(int32_t dtype, const char* from = nullptr, int64_t n = 0) const {
+    Many low = low_[0], high = high_[0];
+    for (int k = 1; k < kAccumulators; ++k) {
+      low = low_[k] < low ? low_[k] : low;
+      high = high_[k] > high ? high_[k] : high;
     }
-  };
-  Range range;
-  range.high = value(most);
-  range.low = kMagnitude ? -range.high : value(least);
-  // The integer of minus infinity is ~infinity.
-  range.finite = most < infinity && least > ~infinity;
-  return range;
-}
-// As range_of_bits() without kMagnitude, for float32. It uses floating-point minima and maxima, of which two start per cycle;
-// for 32-bit integers it would be one.
-AA_ONCE inline Range range_of_floats(const float* x, int64_t n, Ahead ahead) {
-  constexpr int64_t kVectors = 4, w = Vec::width;
-  Vec low[kVectors], high[kVectors], odd[kVectors];
-  for (int k = 0; k < kVectors; ++k) low[k] = Vec(__builtin_inff()), high[k] = Vec(-__builtin_inff());
-  const Vec zero(0.0f);
-  int64_t i = 0;
-  for (; i + kVectors * w <= n; i += kVectors * w) {
-    ahead.fetch<kVectors * w * 4>(i * 4);
+    Bits least = kMost, most = largest_lane<Bits>(high);
+    if constexpr (!kMagnitude) least = static_cast<Bits>(~largest_lane<Bits>(~low));
+    for (int64_t i = 0; i < n; ++i) {
+      Bits bits;
+      __builtin_memcpy(&bits, from + i * kSize, kSize);
+      bits = static_cast<Bits>(ordered(bits));
+      least = bits < least ? bits : least;
+      most = bits > most ? bits : most;
+    }
+    const auto value = [&](Bits bits) {
+      bits = static_cast<Bits>(ordered(bits));
+      if constexpr (kSize == 4) {
+        return bits_float(static_cast<uint32_t>(bits));
+      } else {
+        const auto half = static_cast<uint16_t>(bits);
+        return dtype == AA_DTYPE_BF16 ? to_float(bf16{half}) : to_float(fp16{half});
+      }
+    };
+    const int32_t infinity = kSize == 4 ? 0x7f800000 : dtype == AA_DTYPE_BF16 ? 0x7f80 : 0x7c00;
+    Range range;
+    range.high = value(most);
+    range.low = kMagnitude ? -range.high : value(least);
+    // The integer of minus infinity is ~infinity.
+    range.finite = most < infinity && least > ~infinity;
+    return range;
+  }
+
+ private:
+  typedef Bits Many __attribute__((vector_size(4 * Vec::width)));
+  static constexpr int64_t kSize = sizeof(Bits);
+  static constexpr Bits kMost = static_cast<Bits>((uint64_t{1} << (8 * kSize - 1)) - 1);
+  template <class T>
+  static AA_INLINE auto ordered(T bits) {
+    if constexpr (kMagnitude) return bits & kMost;
+    return bits ^ ((bits >> (8 * kSize - 1)) & kMost);
+  }
+
+  Many low_[kAccumulators], high_[kAccumulators];
+};
+// As BitsRange without kMagnitude, for float32. It uses floating-point minima and maxima, of which two start per cycle; for
+// 32-bit integers it would be one.
+class FloatsRange {
+ public:
+  FloatsRange() {
+    for (int k = 0; k < kAccumulators; ++k) low_[k] = Vec(__builtin_inff()), high_[k] = Vec(-__builtin_inff());
+  }
+  template <int kVectors>
+  AA_INLINE void add(const char* from) {
+    const Vec zero(0.0f);
 #pragma GCC unroll 4
     for (int k = 0; k < kVectors; ++k) {
-      const Vec a = load(x + i + k * w);
-      low[k] = min(a, low[k]);
-      high[k] = max(a, high[k]);
+      const Vec a = load(reinterpret_cast<const float*>(from) + k * Vec::width);
+      low_[k] = min(a, low_[k]);
+      high_[k] = max(a, high_[k]);
       // x * 0 is NaN for an infinity or a NaN, and a sum that is NaN remains so.
-      odd[k] = multiply_add(a, zero, odd[k]);
+      odd_[k] = multiply_add(a, zero, odd_[k]);
     }
   }
-  Range range;
-  range.low = smallest(min(min(low[0], low[1]), min(low[2], low[3])));
-  range.high = largest(max(max(high[0], high[1]), max(high[2], high[3])));
-  range.finite = !any(is_nan((odd[0] + odd[1]) + (odd[2] + odd[3])));
-  for (; i < n; ++i) {
-    range.low = x[i] < range.low ? x[i] : range.low;
-    range.high = x[i] > range.high ? x[i] : range.high;
-    range.finite = range.finite && x[i] - x[i] == 0.0f;
+  AA_INLINE Range range(int32_t, const char* from = nullptr, int64_t n = 0) const {
+    Range range;
+    range.low = smallest(min(min(low_[0], low_[1]), min(low_[2], low_[3])));
+    range.high = largest(max(max(high_[0], high_[1]), max(high_[2], high_[3])));
+    range.finite = !any(is_nan((odd_[0] + odd_[1]) + (odd_[2] + odd_[3])));
+    for (int64_t i = 0; i < n; ++i) {
+      const float x = reinterpret_cast<const float*>(from)[i];
+      range.low = x < range.low ? x : range.low;
+      range.high = x > range.high ? x : range.high;
+      range.finite = range.finite && x - x == 0.0f;
+    }
+    return range;
   }
-  return range;
+
+ private:
+  Vec low_[kAccumulators], high_[kAccumulators], odd_[kAccumulators];
+};
+template <class T, bool kMagnitude>
+struct AccumulatorOf {
+  using Type = BitsRange<int16_t, kMagnitude>;
+};
+template <>
+struct AccumulatorOf<float, true> {
+  using Type = BitsRange<int32_t, true>;
+};
+template <>
+struct AccumulatorOf<float, false> {
+  using Type = FloatsRange;
+};
+// The accumulator for elements of type T (float, or one of 16 bits).
+template <class T, bool kMagnitude>
+using Accumulator = typename AccumulatorOf<T, kMagnitude>::Type;
+
+template <class T, bool kMagnitude>
+AA_ONCE Range range_of_elements(const char* from, int64_t n, int32_t dtype, Ahead ahead) {
+  constexpr int64_t kSize = sizeof(T), kStep = kAccumulators * sizeof(Vec) / kSize;
+  Accumulator<T, kMagnitude> accumulator;
+  int64_t i = 0;
+  for (; i + kStep <= n; i += kStep) {
+    ahead.fetch<kStep * kSize>(i * kSize);
+    accumulator.template add<kAccumulators>(from + i * kSize);
+  }
+  return accumulator.range(dtype, from + i * kSize, n - i);
 }
-// The range of the elements [begin, end) of a dense F32, F16 or BF16 array; kMagnitude as for range_of_bits().
+// The range of the elements [begin, end) of a dense F32, F16 or BF16 array; kMagnitude as for BitsRange.
 template <bool kMagnitude>
 Range range_of_dense(const void* x, int32_t dtype, int64_t begin, int64_t end, Ahead ahead = {}) {
   const char* from = static_cast<const char*>(x) + begin * bytes_of(dtype);
-  if (!kMagnitude && dtype == AA_DTYPE_F32) {
-    return range_of_floats(reinterpret_cast<const float*>(from), end - begin, ahead);
-  }
-  if (dtype == AA_DTYPE_F32) return range_of_bits<int32_t, kMagnitude>(from, end - begin, 0x7f800000, ahead);
-  return range_of_bits<int16_t, kMagnitude>(from, end - begin, dtype == AA_DTYPE_BF16 ? 0x7f80 : 0x7c00, ahead);
+  return dtype == AA_DTYPE_F32 ? range_of_elements<float, kMagnitude>(from, end - begin, dtype, ahead)
+                               : range_of_elements<bf16, kMagnitude>(from, end - begin, dtype, ahead);
 }
+
+#if AA_VECTOR_AVX512
+// Whether groups are searched while others are written: memory then never waits for arithmetic, but the loops have more to do at
+// once. Measured on a Granite Rapids only.
+inline const bool gains_from_searching_meanwhile = is_granite_rapids;
+// Finds the range of another group while one is written (write_and_search()). Whoever writes calls seek() and fetch() as for an
+// Ahead, and fetch() for every element of the group; more than once does not matter.
+template <class T, bool kMagnitude>
+class Meanwhile {
+ public:
+  explicit Meanwhile(const void* next) : next_(static_cast<const char*>(next)), part_(next_) {}
+  void seek(int64_t bytes) { part_ = next_ + bytes; }
+  template <int64_t kBytes>
+  AA_INLINE void fetch(int64_t offset) {
+    const char* const from = part_ + offset;
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < kBytes; i += 64) {
+      __builtin_prefetch(from + i + kFar, 0, 2);
+      __builtin_prefetch(from + i + kNear);
+    }
+    accumulator_.template add<kBytes / sizeof(Vec)>(from);
+  }
+  Range range(int32_t dtype) const { return accumulator_.range(dtype); }
+
+ private:
+  static constexpr int64_t kFar = 3072, kNear = 1024;  // bytes, into the second-level and into the first-level cache
+  const char *next_, *part_;
+  Accumulator<T, kMagnitude> accumulator_;
+};
+#endif
 
 // Stochastic rounding: decides for each element whether to round up, with the probability exact - below, where `below` is
 // floor(exact). The upper 24 bits of the element's random word, as a number in [0, 1), are compared with that difference.
@@ -471,6 +542,26 @@ AA_INLINE void write_groups(const void* x, int32_t dtype, int64_t first, int64_t
     for (int64_t k = 0; k < n; ++k) write(g + k, scales[k], ahead(k, false));
   }
 }
+
+#if AA_VECTOR_AVX512
+// As write_groups(), but write(group, scale, next) returns the range of the group `next` as well, that of the same place in
+// the next batch. Where there is none, `next` is the group itself.
+template <class Scale, class RangeOf, class ScaleOf, class Write>
+AA_INLINE void write_and_search(int64_t first, int64_t last, int64_t group_size, const RangeOf& range_of,
+                                const ScaleOf& scale_of, const Write& write) {
+  Range ranges[kMostScaled];
+  Scale scales[kMostScaled];
+  const int64_t at_once = groups_at_once(group_size);
+  for (int64_t k = 0; k < smaller(at_once, last - first); ++k) ranges[k] = range_of(first + k);
+  for (int64_t g = first; g < last; g += at_once) {
+    const int64_t n = smaller(at_once, last - g);
+    for (int64_t k = 0; k < n; ++k) scales[k] = scale_of(ranges[k]);
+    for (int64_t k = 0; k < n; ++k) {
+      ranges[k] = write(g + k, scales[k], g + k + at_once < last ? g + k + at_once : g + k);
+    }
+  }
+}
+#endif
 
 // Returns whether groups are so few and so large that each group, rather than the list of groups, is divided among the threads.
 inline bool has_wide_groups(int64_t groups, int64_t group_size) {

@@ -122,6 +122,41 @@ AA_INLINE void store_by_chance(Target out, const T* x, int64_t n, const Scale& s
     store_integers(out.data + i, limit(round_by_chance(scaled<kOffset>(load(x + i), s), words + i), s));
   }
 }
+#elif AA_VECTOR_AVX512
+AA_INLINE void store_line(uint8_t* to, __m512i line, bool past_caches) {
+  if (past_caches) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to), line);
+  } else {
+    _mm512_storeu_si512(to, line);
+  }
+}
+
+// Four vectors rounded stochastically, as bytes, which are clamped 64 at once. Conversions round down: they take the place of
+// floor() and of its conversion.
+template <bool kOffset, class T>
+AA_INLINE __m512i integers_by_chance(const T* x, const Scale& s, const uint32_t* words) {
+  const auto integer = [&](int64_t i) __attribute__((always_inline)) {
+    const Vec exact = scaled<kOffset>(load(x + i), s);
+    const __m512i below = _mm512_cvt_roundps_epi32(exact.v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+    const Mask up = rounds_up(exact, Vec(_mm512_cvtepi32_ps(below)), words + i);
+    return _mm512_mask_sub_epi32(below, up, below, _mm512_set1_epi32(-1));
+  };
+  const __m512i low = _mm512_set1_epi8(static_cast<char>(s.low)), high = _mm512_set1_epi8(static_cast<char>(s.high));
+  const __m512i bytes = saturated_bytes(integer(0), integer(16), integer(32), integer(48));
+  return _mm512_min_epi8(_mm512_max_epi8(bytes, low), high);
+}
+template <bool kOffset, class T>
+AA_INLINE void store_by_chance(Target out, const T* x, int64_t n, const Scale& s, const uint32_t* words, Ahead ahead) {
+  int64_t i = 0;
+  for (; i + 64 <= n; i += 64) {
+    ahead.fetch<64 * sizeof(T)>(i * static_cast<int64_t>(sizeof(T)));
+    store_line(reinterpret_cast<uint8_t*>(out.data + i), integers_by_chance<kOffset>(x + i, s, words + i),
+               out.past_caches);
+  }
+  for (; i < n; i += 16) {
+    store_integers(out.data + i, limit(round_by_chance(scaled<kOffset>(load(x + i), s), words + i), s));
+  }
+}
 #else
 template <bool kOffset, class T>
 AA_INLINE void store_by_chance(Target out, const T* x, int64_t n, const Scale& s, const uint32_t* words, Ahead ahead) {
@@ -181,25 +216,59 @@ AA_ONCE void dequantize_block(const int8_t* values, int64_t n, const Scale& s, f
   }
 }
 
+#if AA_VECTOR_AVX512
+// 128 values, two to a byte.
+AA_INLINE __m512i packed(__m512i first, __m512i second) {
+  // A lane of 16 bits has a pair of values, the first in its lower byte; the packed byte ends up in that byte's place.
+  const auto bytes = [](__m512i pairs) {
+    return _mm512_ternarylogic_epi32(_mm512_slli_epi16(pairs, 4), _mm512_srli_epi16(pairs, 8), _mm512_set1_epi16(0xf0),
+                                     0xe4);
+  };
+  return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7),
+                                  _mm512_packus_epi16(bytes(first), bytes(second)));
+}
+
+// Quantizes the group that begins at element `begin` of x, n elements and whole lines of output, and returns the range of the
+// group that begins at `next`.
+template <class T, int kBits, bool kSymmetric, bool kChance>
+AA_ONCE Range quantize_and_search(const T* x, int64_t begin, int64_t n, const Scale& shared, const Random& random,
+                                  int64_t next, int32_t dtype, uint8_t* out, bool past_caches) {
+  const Scale s = shared;  // a copy, as in quantize_block(), which says why most need no limits
+  Meanwhile<T, kSymmetric> meanwhile(x + next);
+  alignas(64) uint32_t buffer[kChance ? kWords : 1];
+  for (int64_t i = 0; i < n; i += kBlock) {
+    const T* const from = x + begin + i;
+    const uint32_t* const words = kChance ? draw_words(random, begin + i, smaller(kBlock, n - i), buffer) : nullptr;
+    const auto line = [&](int64_t k) __attribute__((always_inline)) {
+      meanwhile.template fetch<64 * sizeof(T)>((i + k) * static_cast<int64_t>(sizeof(T)));
+      if constexpr (kChance) return integers_by_chance<!kSymmetric>(from + k, s, words + k);
+      const auto vector = [&](int64_t j) __attribute__((always_inline)) {
+        const Vec exact = scaled<!kSymmetric>(load(from + k + j), s);
+        return kBits == 4 && !kSymmetric ? limit(exact, s) : exact;
+      };
+      return integers(vector(0), vector(16), vector(32), vector(48));
+    };
+    for (int64_t k = 0; k < smaller(kBlock, n - i); k += 512 / kBits) {
+      if constexpr (kBits == 8) {
+        store_line(out + i + k, line(k), past_caches);
+      } else {
+        const __m512i first = line(k);
+        store_line(out + (i + k) / 2, packed(first, line(k + 64)), past_caches);
+      }
+    }
+  }
+  return meanwhile.range(dtype);
+}
+#endif
+
 // Packs n values, an even number, two to a byte, the first in the upper half. past_caches: `out` comes from Writer::lines().
 AA_ONCE void pack(const int8_t* values, int64_t n, uint8_t* out, bool past_caches) {
   int64_t i = 0;
   static_cast<void>(past_caches);
 #if AA_VECTOR_AVX512
-  // A lane of 16 bits has a pair of values, the first in its lower byte; the packed byte ends up in that byte's place.
-  const auto bytes = [&](int64_t at) {
-    const __m512i pairs = _mm512_loadu_si512(values + at);
-    return _mm512_ternarylogic_epi32(_mm512_slli_epi16(pairs, 4), _mm512_srli_epi16(pairs, 8), _mm512_set1_epi16(0xf0),
-                                     0xe4);
-  };
   for (; i + 64 <= n / 2; i += 64) {
-    const __m512i both = _mm512_packus_epi16(bytes(2 * i), bytes(2 * i + 64));
-    const __m512i line = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), both);
-    if (past_caches) {
-      _mm512_stream_si512(reinterpret_cast<__m512i*>(out + i), line);
-    } else {
-      _mm512_storeu_si512(out + i, line);
-    }
+    const __m512i line = packed(_mm512_loadu_si512(values + 2 * i), _mm512_loadu_si512(values + 2 * i + 64));
+    store_line(out + i, line, past_caches);
   }
 #elif AA_VECTOR_AVX2
   // A lane of 16 bits has a pair of values, the first in its lower byte; the packed byte ends up in that byte's place.
@@ -378,17 +447,17 @@ struct Job {
     alignas(64) uint8_t packed[kBlock / 2];
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = smaller(kBlock, end - i);
-      const Ahead here = ahead.behind((i - begin) * bytes_of(source.dtype));
+      ahead.seek((i - begin) * bytes_of(source.dtype));
       Target to{integers, false};
       if (s.finite && source.lies_dense()) {
         if (bits == 8) {
           if (uint8_t* const lines = out.lines(n)) to = {reinterpret_cast<int8_t*>(lines), true};
         }
         with_elements(source.x, source.dtype, i, n, buffer,
-                      [&](const auto* x) { quantize_block(x, padded(n), s, draw(random, i, n, words), here, to); });
+                      [&](const auto* x) { quantize_block(x, padded(n), s, draw(random, i, n, words), ahead, to); });
       } else if (s.finite) {
         const float* x = source(i, n, buffer);
-        quantize_block(x, padded(n), s, draw(random, i, n, words), here, to);
+        quantize_block(x, padded(n), s, draw(random, i, n, words), ahead, to);
         if (source.error.data) source.error.update(x, integers, s, i, n);
       } else {
         __builtin_memset(integers, 0, static_cast<size_t>(padded(n)));
@@ -405,11 +474,52 @@ struct Job {
     }
   }
 
+#if AA_VECTOR_AVX512
+  bool can_search_meanwhile() const {
+    return gains_from_searching_meanwhile && source.lies_dense() && source.dtype != AA_DTYPE_F16 &&
+           group_size <= kFetchedGroup && group_size * bits / 8 % 64 == 0 &&
+           reinterpret_cast<uintptr_t>(values) % 64 == 0;
+  }
+  // Quantizes the groups [first, last).
+  template <class T, int kBits, bool kSymmetric, bool kChance>
+  void search_meanwhile(int64_t first, int64_t last, bool past_caches) const {
+    const auto range_of = [&](int64_t g) { return range_of_group(g * group_size, (g + 1) * group_size); };
+    const auto scale_of = [&](const Range& range) { return make_scale(range, bits, asymmetric); };
+    write_and_search<Scale>(first, last, group_size, range_of, scale_of, [&](int64_t g, const Scale& s, int64_t next) {
+      store_params(params, order.place(g), asymmetric, s);
+      if (s.finite) {
+        return quantize_and_search<T, kBits, kSymmetric, kChance>(static_cast<const T*>(source.x), g * group_size,
+                                                                  group_size, s, random, next * group_size,
+                                                                  source.dtype, target(g), past_caches);
+      }
+      __builtin_memset(target(g), 0, static_cast<size_t>(group_size * bits / 8));
+      return range_of(next);
+    });
+    stream_fence();
+  }
+  // The variant of search_meanwhile() for this job.
+  using SearchMeanwhile = void (Job::*)(int64_t, int64_t, bool) const;
+  template <class T, int kBits>
+  SearchMeanwhile chosen() const {
+    if (random.used) {
+      return asymmetric ? &Job::search_meanwhile<T, kBits, false, true> : &Job::search_meanwhile<T, kBits, true, true>;
+    }
+    return asymmetric ? &Job::search_meanwhile<T, kBits, false, false> : &Job::search_meanwhile<T, kBits, true, false>;
+  }
+  SearchMeanwhile chosen() const {
+    if (source.dtype == AA_DTYPE_F32) return bits == 8 ? chosen<float, 8>() : chosen<float, 4>();
+    return bits == 8 ? chosen<bf16, 8>() : chosen<bf16, 4>();
+  }
+#endif
+
   void run() const {
     const FlushDenormals flush;
     const bool past_caches = groups * group_size * bits / 8 >= kLargeOutput;
     if (!has_wide_groups(groups, group_size)) {
       for_groups(groups, group_size, [&](int64_t first, int64_t last) {
+#if AA_VECTOR_AVX512
+        if (can_search_meanwhile()) return (this->*chosen())(first, last, past_caches);
+#endif
         Writer writer(target(first), past_caches);
         const auto range_of = [&](int64_t g, Ahead ahead) {
           return range_of_group(g * group_size, (g + 1) * group_size, ahead);

@@ -66,12 +66,16 @@ AA_INLINE Vec load(const uint8_t* p) {
 AA_INLINE void store_integers(int8_t* p, Vec a) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(a.v)));
 }
-// Four vectors as bytes, in their order: packs works within lanes of 128 bits, so a permutation must sort the words.
-AA_INLINE __m512i integers(Vec a, Vec b, Vec c, Vec d) {
-  const __m512i low = _mm512_packs_epi32(_mm512_cvtps_epi32(a.v), _mm512_cvtps_epi32(b.v));
-  const __m512i high = _mm512_packs_epi32(_mm512_cvtps_epi32(c.v), _mm512_cvtps_epi32(d.v));
+// Four vectors of integers as bytes, in their order, with saturation: packs works within lanes of 128 bits, so a permutation
+// must sort the words.
+AA_INLINE __m512i saturated_bytes(__m512i a, __m512i b, __m512i c, __m512i d) {
+  const __m512i low = _mm512_packs_epi32(a, b), high = _mm512_packs_epi32(c, d);
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   return _mm512_permutexvar_epi32(order, _mm512_packs_epi16(low, high));
+}
+AA_INLINE __m512i integers(Vec a, Vec b, Vec c, Vec d) {
+  return saturated_bytes(_mm512_cvtps_epi32(a.v), _mm512_cvtps_epi32(b.v), _mm512_cvtps_epi32(c.v),
+                         _mm512_cvtps_epi32(d.v));
 }
 AA_INLINE void store_integers(int8_t* p, Vec a, Vec b, Vec c, Vec d) { _mm512_storeu_si512(p, integers(a, b, c, d)); }
 AA_INLINE void stream_integers(int8_t* p, Vec a, Vec b, Vec c, Vec d) {

@@ -241,26 +241,28 @@ TEST(Quantizer, LargeResults) {
     int64_t groups, size;
     int bits;
     QuantKind kind;
+    DType dtype = DType::F16;
   };
   on_every_isa([] {
     const auto ops = quantizer();
-    for (const auto& [groups, size, bits, kind] :
-         {Case{65543, 258, 8, QuantKind::Asymmetric},     // outputs begin anywhere in a cache line
-          Case{131072, 128, 8, QuantKind::Symmetric},     // whole lines
-          Case{262144, 128, 4, QuantKind::Asymmetric},    // the same, of packed values
+    for (const auto& [groups, size, bits, kind, dtype] :
+         {Case{65543, 258, 8, QuantKind::Asymmetric},   // outputs begin anywhere in a cache line
+          Case{131072, 128, 8, QuantKind::Symmetric},   // whole lines
+          Case{262144, 128, 4, QuantKind::Asymmetric},  // the same, of packed values
+          Case{131072, 128, 8, QuantKind::Symmetric, DType::F32},
+          Case{262144, 128, 4, QuantKind::Asymmetric, DType::BF16},
           Case{30848, 544, 8, QuantKind::Asymmetric}}) {  // half a line is left, then the next group begins within one
       if (device_under_test() && size != 258) continue;   // the others are about the CPU's kernels
       SCOPED_TRACE(std::to_string(groups) + " groups of " + std::to_string(size) + ", " + std::to_string(bits) +
-                   " bits");
+                   " bits, " + std::string(dtype_name(dtype)));
       std::vector<float> row = random_numbers(static_cast<size_t>(size), 5);
-      for (float& value : row) value = kept(value, DType::F16);
+      for (float& value : row) value = kept(value, dtype);
       const Reference expected(row, 1, bits, kind);
-      const Tensor one = make_tensor(row, {1, size}, DType::F16);
+      const Tensor one = make_tensor(row, {1, size}, dtype);
       const Quantized alone = ops->quantize(one, 1, bits, kind);
       expect_matches(alone, expected);
       Tensor x = one.expand({groups, size}).contiguous();
-      const Tensor infinite =
-          make_tensor(std::vector<float>(static_cast<size_t>(size), INFINITY), {1, size}, DType::F16);
+      const Tensor infinite = make_tensor(std::vector<float>(static_cast<size_t>(size), INFINITY), {1, size}, dtype);
       x.slice(0, 7, 8).copy_from(infinite);
       const Quantized found = ops->quantize(x, groups, bits, kind);
       const Tensor back = there(Tensor::empty({groups * size + 3}, DType::F16)).slice(0, 3, groups * size + 3);
@@ -314,24 +316,39 @@ TEST(Quantizer, SpecialGroups) {
         {denormal, 0, 0, 1},   {denormal, -denormal, 0, 0}, {denormal, denormal, denormal, denormal},
         {huge, 1, 2, 3},       {-huge, huge, 0, 1},         {huge, huge * 0.5f, 1, 0},
         {1, 1.0000001f, 1, 1}, {1e10f, 1, -1, 0},           {127, 63.5f, -63.5f, 0.5f}};
-    std::vector<float> numbers;
-    for (const auto& group : groups) numbers.insert(numbers.end(), group.begin(), group.end());
     const auto count = static_cast<int64_t>(groups.size());
-    const Tensor x = make_tensor(numbers, {count * 4});
-    for (QuantKind kind : kinds) {
-      for (int bits : {8, 4}) {
-        const Quantized found = ops->quantize(x, count, bits, kind);
-        const Reference expected(numbers, count, bits, kind);
-        expect_matches(found, expected);
-        expect_same(ops->dequantize(found).to_vector<float>(), expected.restored, "restored");
-        const Tensor fake = x.clone();
-        kind == QuantKind::Symmetric ? ops->ds_quantize(fake, count, bits) : ops->ds_quantize_asym(fake, count, bits);
-        expect_same(fake.to_vector<float>(), expected.restored, "fake");
-        for (size_t g = 4; g < 9; ++g) {
-          for (size_t i = 0; i < 4; ++i) EXPECT_TRUE(std::isnan(expected.restored[4 * g + i]));
+    // Groups of four elements, and groups whose values fill whole cache lines.
+    for (size_t repeats : {1, 32}) {
+      for (DType dtype : {DType::F32, DType::BF16}) {
+        std::vector<float> numbers;
+        for (const auto& group : groups) {
+          for (size_t k = 0; k < repeats; ++k) {
+            for (float number : group) numbers.push_back(kept(number, dtype));
+          }
+        }
+        const Tensor x = make_tensor(numbers, {static_cast<int64_t>(numbers.size())}, dtype);
+        for (QuantKind kind : kinds) {
+          for (int bits : {8, 4}) {
+            SCOPED_TRACE(std::string(dtype_name(dtype)) + " groups of " + std::to_string(4 * repeats) + " bits " +
+                         std::to_string(bits));
+            const Quantized found = ops->quantize(x, count, bits, kind);
+            const Reference expected(numbers, count, bits, kind);
+            expect_matches(found, expected);
+            expect_same(ops->dequantize(found).to_vector<float>(), expected.restored, "restored");
+            const size_t size = 4 * repeats;
+            for (size_t i = 4 * size; i < 9 * size; ++i) EXPECT_TRUE(std::isnan(expected.restored[i]));
+            if (dtype != DType::F32) continue;
+            const Tensor fake = x.clone();
+            kind == QuantKind::Symmetric ? ops->ds_quantize(fake, count, bits)
+                                         : ops->ds_quantize_asym(fake, count, bits);
+            expect_same(fake.to_vector<float>(), expected.restored, "fake");
+          }
         }
       }
     }
+    std::vector<float> numbers;
+    for (const auto& group : groups) numbers.insert(numbers.end(), group.begin(), group.end());
+    const Tensor x = make_tensor(numbers, {count * 4});
     // Zeros and equal elements read back as they were.
     const auto restored = ops->dequantize(ops->quantize(x, count, 8, QuantKind::Asymmetric)).to_vector<float>();
     EXPECT_EQ(restored[0], 0);

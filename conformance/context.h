@@ -32,6 +32,7 @@ enum class TensorForm {
   padded,    // tensors whose elements would be adjacent have gaps between their rows, and addresses aligned to nothing
   spread,    // ... and gaps between their elements
   in_place,  // outputs that may be an input are one
+  null,      // tensors without elements have no memory
   short_of_memory  // as given; each call is first refused its scratch memory, one request after the other
 };
 
@@ -210,6 +211,7 @@ std::span<const Case> sampling_cases();
 std::span<const Case> training_cases();
 std::span<const Case> special_value_cases();
 std::span<const Case> training_special_cases();
+std::span<const Case> empty_cases();
 std::span<const Case> op_graph_cases();
 std::span<const Case> op_size_cases();
 std::span<const Case> training_size_cases();

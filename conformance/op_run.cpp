@@ -217,6 +217,7 @@ aa_status* OpRun::enqueue(const aa_op_call& call) {
   for (size_t i = 0; i < call.tensor_count; ++i) {
     if (roles[i].written || !call.tensors[i].dtype) continue;
     const Extent extent = extent_of(call.tensors[i]);
+    if (extent.size == 0) continue;
     if (std::ranges::any_of(written, [&](const Extent& other) { return overlap(extent, other); })) continue;
     inputs.push_back({roles[i].name, extent, c_.download(extent.first, extent.size)});
   }
@@ -235,6 +236,9 @@ bool OpRun::run(const std::vector<aa_tensor>& tensors, const void* params, size_
   aa_tensor output{};
   aa_tensor input{};
   if (c_.form == TensorForm::in_place && !put_in_place(used, output, input)) return false;
+  for (aa_tensor& tensor : used) {
+    if (c_.form == TensorForm::null && extent_of(tensor).size == 0) tensor.data = nullptr;
+  }
   std::vector<aa_tensor> shapes = used;
   for (aa_tensor& tensor : shapes) tensor.data = nullptr;
   aa_op_call call{};

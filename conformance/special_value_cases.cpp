@@ -1,5 +1,5 @@
 // Cases of NaNs and infinities: they show in what is computed from them, and nowhere else. Elements lie where a kernel
-// takes several at once, and in the rest of a row. And cases of tensors without rows.
+// takes several at once, and in the rest of a row.
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -424,101 +424,6 @@ void repetition_penalty(const Context& c) {
   op.finish();
 }
 
-// ---- no rows: nothing is written, and nothing fails ----
-
-template <class... Params>
-void check_nothing(const Context& c, const char* name, const std::vector<OpTensor*>& tensors, Params... params) {
-  OpRun op(c, name);
-  std::vector<aa_tensor> views;
-  for (OpTensor* tensor : tensors) views.push_back(tensor ? tensor->view() : absent);
-  bool ran = false;
-  if constexpr (sizeof...(Params) == 0) {
-    ran = op.run(views, nullptr, 0, "of no rows", true);
-  } else {
-    const auto with_size = [](auto p) {
-      p.struct_size = sizeof(p);
-      return p;
-    }(params...);
-    ran = op.run(views, &with_size, sizeof(with_size), "of no rows", true);
-  }
-  for (size_t i = 0; ran && i < tensors.size(); ++i) {
-    if (tensors[i]) op.unchanged(*tensors[i], "tensor " + std::to_string(i) + " of a call of no rows");
-  }
-  op.finish();
-}
-
-void embedding_of_nothing(const Context& c) {
-  OpTensor out(c, AA_DTYPE_F32, {0, 5}), table(c, AA_DTYPE_F32, {3, 5}, numbers(15, 1)), ids(c, AA_DTYPE_I32, {0});
-  check_nothing(c, "embedding", {&out, &table, &ids});
-}
-
-void softmax_of_nothing(const Context& c) {
-  OpTensor out(c, AA_DTYPE_F32, {0, 5}), x(c, AA_DTYPE_F32, {0, 5});
-  aa_softmax_params params{};
-  params.scale = 1;
-  check_nothing(c, "softmax", {&out, &x}, params);
-}
-
-void gated_activation_of_nothing(const Context& c) {
-  OpTensor out(c, AA_DTYPE_F32, {0, 5}), gate(c, AA_DTYPE_F32, {0, 5}), up(c, AA_DTYPE_F32, {0, 5});
-  check_nothing(c, "gated_activation", {&out, &gate, &up}, aa_activation_params{});
-}
-
-void linear_multi_of_nothing(const Context& c) {
-  OpTensor x(c, AA_DTYPE_F32, {0, 8}), w(c, AA_DTYPE_F32, {3, 8}, numbers(24, 1)), out(c, AA_DTYPE_F32, {0, 3});
-  check_nothing(c, "linear_multi", {&x, &out, &w, nullptr});
-}
-
-void gated_linear_of_nothing(const Context& c) {
-  OpTensor out(c, AA_DTYPE_F32, {0, 3}), x(c, AA_DTYPE_F32, {0, 8});
-  OpTensor gate(c, AA_DTYPE_F32, {3, 8}, numbers(24, 1)), up(c, AA_DTYPE_F32, {3, 8}, numbers(24, 2));
-  check_nothing(c, "gated_linear", {&out, &x, &gate, &up, nullptr, nullptr}, aa_activation_params{});
-}
-
-void quantized_linear_of_nothing(const Context& c) {
-  OpTensor out(c, AA_DTYPE_F32, {0, 3}), x(c, AA_DTYPE_F32, {0, 32}), residual(c, AA_DTYPE_F32, {0, 3});
-  OpTensor w(c, AA_DTYPE_U8, {3, 34}, Values(size_t{3 * 34}, 1), of_blocks);
-  aa_quantized_params params{};
-  params.format = AA_BLOCK_Q8_0;
-  check_nothing(c, "quantized_linear", {&out, &x, &w, nullptr, &residual}, params);
-}
-
-void rope_of_nothing(const Context& c) {
-  OpTensor q(c, AA_DTYPE_F32, {0, 2, 8}), k(c, AA_DTYPE_F32, {0, 1, 8});
-  OpTensor cosine(c, AA_DTYPE_F32, {0, 4}), sine(c, AA_DTYPE_F32, {0, 4});
-  check_nothing(c, "rope", {&q, &k, &cosine, &sine}, aa_rope_params{});
-}
-
-void cache_write_of_nothing(const Context& c) {
-  const Shape cache_shape{2, 1, 3, 8};
-  OpTensor k_cache(c, AA_DTYPE_F32, cache_shape, numbers(48, 1)), v_cache(c, AA_DTYPE_F32, cache_shape, numbers(48, 2));
-  OpTensor k(c, AA_DTYPE_F32, {0, 1, 8}), v(c, AA_DTYPE_F32, {0, 1, 8});
-  OpTensor which(c, AA_DTYPE_I32, {0}), where(c, AA_DTYPE_I32, {0});
-  check_nothing(c, "cache_write", {&k_cache, &v_cache, &k, &v, &which, &where});
-}
-
-void attention_of_nothing(const Context& c) {
-  const Shape cache_shape{2, 1, 3, 8};
-  OpTensor out(c, AA_DTYPE_F32, {0, 2, 8}), q(c, AA_DTYPE_F32, {0, 2, 8});
-  OpTensor k(c, AA_DTYPE_F32, cache_shape, numbers(48, 1)), v(c, AA_DTYPE_F32, cache_shape, numbers(48, 2));
-  OpTensor which(c, AA_DTYPE_I32, {0}), where(c, AA_DTYPE_I32, {0});
-  aa_attention_params params{};
-  params.scale = 1;
-  check_nothing(c, "attention", {&out, &q, &k, &v, &which, &where, nullptr, nullptr}, params);
-}
-
-void argmax_of_nothing(const Context& c) {
-  OpTensor out(c, AA_DTYPE_I32, {0}), x(c, AA_DTYPE_F32, {0, 5});
-  check_nothing(c, "argmax", {&out, &x});
-}
-
-void repetition_penalty_of_nothing(const Context& c) {
-  OpTensor logits(c, AA_DTYPE_F32, {0, 5}), seen(c, AA_DTYPE_U8, {0, 5});
-  aa_repetition_params params{};
-  params.penalty = 2;
-  check_nothing(c, "repetition_penalty", {&logits, &seen}, params);
-}
-
 constexpr Case cases[] = {
     {"op.add", "special_values", add},
     {"op.multiply", "special_values", multiply},
@@ -538,17 +443,6 @@ constexpr Case cases[] = {
     {"op.rope", "special_values", rope},
     {"op.attention", "special_values", attention},
     {"op.repetition_penalty", "special_values", repetition_penalty},
-    {"op.embedding", "no_rows", embedding_of_nothing},
-    {"op.softmax", "no_rows", softmax_of_nothing},
-    {"op.gated_activation", "no_rows", gated_activation_of_nothing},
-    {"op.linear_multi", "no_rows", linear_multi_of_nothing},
-    {"op.gated_linear", "no_rows", gated_linear_of_nothing},
-    {"op.quantized_linear", "no_rows", quantized_linear_of_nothing},
-    {"op.rope", "no_rows", rope_of_nothing},
-    {"op.cache_write", "no_rows", cache_write_of_nothing},
-    {"op.attention", "no_rows", attention_of_nothing},
-    {"op.argmax", "no_rows", argmax_of_nothing},
-    {"op.repetition_penalty", "no_rows", repetition_penalty_of_nothing},
 };
 
 }  // namespace

@@ -36,6 +36,7 @@ std::string name_in_group(const Case& item) {
     case TensorForm::padded: return std::string(item.name) + ".padded";
     case TensorForm::spread: return std::string(item.name) + ".spread";
     case TensorForm::in_place: return std::string(item.name) + ".in_place";
+    case TensorForm::null: return std::string(item.name) + ".null";
     case TensorForm::short_of_memory: return std::string(item.name) + ".short_of_memory";
   }
   return item.name;
@@ -62,7 +63,7 @@ std::span<const Case> op_value_cases() {
     std::set<std::string_view> tried;
     for (const auto& list :
          Lists{random_cases(), elementwise_cases(), row_cases(), product_cases(), fused_cases(), attention_cases(),
-               sampling_cases(), training_cases(), special_value_cases(), training_special_cases()}) {
+               sampling_cases(), training_cases(), special_value_cases(), training_special_cases(), empty_cases()}) {
       for (const Case& item : list) {
         all.push_back(item);
         const auto add = [&](TensorForm form) {
@@ -75,6 +76,7 @@ std::span<const Case> op_value_cases() {
         if (std::ranges::any_of(roles, [](const TensorRole& role) { return role.in_place != 0; })) {
           add(TensorForm::in_place);
         }
+        if (list.data() == empty_cases().data()) add(TensorForm::null);
         // The calls of an op's first case are as good as those of the others.
         if (tried.insert(item.group).second) add(TensorForm::short_of_memory);
       }

@@ -1,5 +1,5 @@
-// Cases of the ops of training with NaNs and infinities, which show in what is computed from them and nowhere else, and of tensors
-// without rows or columns. What an output held before is a NaN where it must not be read.
+// Cases of the ops of training with NaNs and infinities, which show in what is computed from them and nowhere else. What an output
+// held before is a NaN where it must not be read.
 #include <cmath>
 #include <limits>
 
@@ -342,154 +342,6 @@ void embedding_backward(const Context& c) {
   op.finish();
 }
 
-// ---- tensors without elements ----
-
-const Shape no_rows{0, 5}, no_columns{3, 0};
-const Shape empties[] = {no_rows, no_columns};
-
-std::string text(const Shape& empty) { return empty[0] == 0 ? "of no rows" : "of no columns"; }
-
-// An op whose tensors are all of one shape, or flags of that shape. There is nothing to compare but what surrounds them.
-template <class... Params>
-void check_alike(const Context& c, const char* name, const std::vector<int32_t>& dtypes, Params... params) {
-  OpRun op(c, name);
-  for (const Shape& empty : empties) {
-    std::vector<std::unique_ptr<OpTensor>> tensors;
-    std::vector<aa_tensor> views;
-    for (const int32_t dtype : dtypes) {
-      tensors.push_back(std::make_unique<OpTensor>(c, dtype, empty));
-      views.push_back(tensors.back()->view());
-    }
-    bool ran = false;
-    if constexpr (sizeof...(Params) == 0) {
-      ran = op.run(views, nullptr, 0, text(empty), true);
-    } else {
-      ((params.struct_size = sizeof(params), ran = op.run(views, &params, sizeof(params), text(empty), true)), ...);
-    }
-    for (size_t i = 0; ran && i < tensors.size(); ++i) op.compare(*tensors[i], {}, text(empty));
-  }
-  op.finish();
-}
-
-constexpr int32_t f32 = AA_DTYPE_F32;
-
-void softmax_masked_of_nothing(const Context& c) {
-  check_alike(c, "softmax_masked", {f32, f32, f32}, aa_softmax_params{0, 1});
-}
-void softmax_backward_of_nothing(const Context& c) {
-  check_alike(c, "softmax_backward", {f32, f32, f32}, aa_softmax_params{0, 1});
-}
-void activation_backward_of_nothing(const Context& c) {
-  check_alike(c, "activation_backward", {f32, f32, f32}, aa_activation_params{});
-}
-void gated_activation_backward_of_nothing(const Context& c) {
-  check_alike(c, "gated_activation_backward", {f32, f32, f32, f32, f32, f32}, aa_activation_params{});
-}
-void dropout_of_nothing(const Context& c) {
-  check_alike(c, "dropout", {f32, AA_DTYPE_U8, f32}, aa_dropout_params{0, 0.5f, 1, 2});
-}
-void apply_mask_of_nothing(const Context& c) {
-  check_alike(c, "apply_mask", {f32, f32, AA_DTYPE_U8}, aa_softmax_params{0, 2});
-}
-void scaled_add_of_nothing(const Context& c) {
-  check_alike(c, "scaled_add", {f32, f32, f32}, aa_scaled_add_params{0, 2, 3});
-}
-void multiply_of_nothing(const Context& c) { check_alike(c, "multiply", {f32, f32, f32}); }
-
-void matmul_of_nothing(const Context& c) {
-  OpRun op(c, "matmul");
-  struct Size {
-    int64_t batches, m, n;
-    const char* name;
-  };
-  for (const Size& size : {Size{0, 2, 3, "no batches"}, Size{2, 0, 3, "no rows"}, Size{2, 2, 0, "no columns"}}) {
-    OpTensor a(c, f32, {size.batches, size.m, 4}), b(c, f32, {size.batches, 4, size.n});
-    OpTensor out(c, f32, {size.batches, size.m, size.n});
-    if (op.run({out.view(), a.view(), b.view()}, aa_accumulate_params{})) op.compare(out, {}, size.name);
-  }
-  op.finish();
-}
-
-void moments_of_nothing(const Context& c) {
-  OpRun op(c, "moments");
-  OpTensor mean(c, f32, {0}), variance(c, f32, {0}), x(c, f32, no_rows);
-  if (op.run({mean.view(), variance.view(), x.view()}, aa_moments_params{0, 1, 1})) {
-    op.compare(mean, {}, "mean of no rows");
-    op.compare(variance, {}, "variance of no rows");
-  }
-  op.finish();
-}
-
-// The sum of no rows is 0, or what it is added to.
-void norm_backward_of_nothing(const Context& c) {
-  OpRun op(c, "norm_backward");
-  for (const Shape& empty : empties) {
-    for (const int32_t accumulate : {0, 1}) {
-      const auto columns = static_cast<size_t>(empty[1]);
-      OpTensor dx(c, f32, empty), dy(c, f32, empty), x(c, f32, empty);
-      OpTensor weight(c, f32, {empty[1]}, numbers(columns, 1));
-      OpTensor mean(c, f32, {empty[0]}), variance(c, f32, {empty[0]}, Values(static_cast<size_t>(empty[0]), 1));
-      const Values before = accumulate ? numbers(columns, 2) : nans(columns);
-      OpTensor dweight(c, f32, {empty[1]}, before), dbias(c, f32, {empty[1]}, before);
-      if (!op.run({dx.view(), dweight.view(), dbias.view(), dy.view(), x.view(), weight.view(), mean.view(),
-                   variance.view()},
-                  aa_accumulate_params{0, accumulate})) {
-        continue;
-      }
-      op.compare(dx, {}, "dx, " + text(empty));
-      op.compare(dweight, accumulate ? dweight.given() : Values(columns), "dweight, " + text(empty));
-      op.compare(dbias, accumulate ? dbias.given() : Values(columns), "dbias, " + text(empty));
-    }
-  }
-  op.finish();
-}
-
-void layer_norm_inverse_of_nothing(const Context& c) {
-  OpRun op(c, "layer_norm_inverse");
-  for (const Shape& empty : empties) {
-    OpTensor x(c, f32, empty), y(c, f32, empty);
-    OpTensor weight(c, f32, {empty[1]}, Values(static_cast<size_t>(empty[1]), 1)), bias(c, f32, {empty[1]});
-    OpTensor mean(c, f32, {empty[0]}), variance(c, f32, {empty[0]}, Values(static_cast<size_t>(empty[0]), 1));
-    if (op.run({x.view(), y.view(), weight.view(), bias.view(), mean.view(), variance.view()})) {
-      op.compare(x, {}, text(empty));
-    }
-  }
-  op.finish();
-}
-
-// The sum of no rows is 0, or what it is added to.
-void column_sums_of_nothing(const Context& c) {
-  OpRun op(c, "column_sums");
-  for (const Shape& empty : empties) {
-    for (const int32_t accumulate : {0, 1}) {
-      const auto columns = static_cast<size_t>(empty[1]);
-      OpTensor x(c, f32, empty), out(c, f32, {empty[1]}, accumulate ? numbers(columns, 1) : nans(columns));
-      if (!op.run({out.view(), x.view()}, aa_accumulate_params{0, accumulate})) continue;
-      op.compare(out, accumulate ? out.given() : Values(columns), text(empty));
-    }
-  }
-  op.finish();
-}
-
-void cross_entropy_of_nothing(const Context& c) {
-  OpRun op(c, "cross_entropy");
-  OpTensor loss(c, f32, {0}), dx(c, f32, no_rows), x(c, f32, no_rows), targets(c, AA_DTYPE_I64, {0});
-  if (op.run({loss.view(), dx.view(), x.view(), targets.view()}, aa_softmax_params{0, 1})) {
-    op.compare(loss, {}, "loss of no rows");
-    op.compare(dx, {}, "dx of no rows");
-  }
-  op.finish();
-}
-
-void embedding_backward_of_nothing(const Context& c) {
-  OpRun op(c, "embedding_backward");
-  OpTensor dtable(c, f32, {4, 5}, numbers(20, 1)), dy(c, f32, no_rows), ids(c, AA_DTYPE_I64, {0});
-  if (op.run({dtable.view(), dy.view(), ids.view()})) op.compare(dtable, dtable.given(), "of no rows");
-  OpTensor narrow(c, f32, {4, 0}), gradient(c, f32, no_columns), rows_of_it(c, AA_DTYPE_I64, {3}, {2, 0, 2});
-  if (op.run({narrow.view(), gradient.view(), rows_of_it.view()})) op.compare(narrow, {}, "of no columns");
-  op.finish();
-}
-
 constexpr Case cases[] = {
     {"op.matmul", "adds_only_if_told_to", matmul},
     {"op.softmax_masked", "special_values", softmax_masked},
@@ -503,21 +355,6 @@ constexpr Case cases[] = {
     {"op.column_sums", "special_values", column_sums},
     {"op.cross_entropy", "special_values", cross_entropy},
     {"op.embedding_backward", "special_values", embedding_backward},
-    {"op.matmul", "no_rows", matmul_of_nothing},
-    {"op.softmax_masked", "no_rows", softmax_masked_of_nothing},
-    {"op.softmax_backward", "no_rows", softmax_backward_of_nothing},
-    {"op.moments", "no_rows", moments_of_nothing},
-    {"op.norm_backward", "no_rows", norm_backward_of_nothing},
-    {"op.layer_norm_inverse", "no_rows", layer_norm_inverse_of_nothing},
-    {"op.activation_backward", "no_rows", activation_backward_of_nothing},
-    {"op.gated_activation_backward", "no_rows", gated_activation_backward_of_nothing},
-    {"op.dropout", "no_rows", dropout_of_nothing},
-    {"op.apply_mask", "no_rows", apply_mask_of_nothing},
-    {"op.column_sums", "no_rows", column_sums_of_nothing},
-    {"op.scaled_add", "no_rows", scaled_add_of_nothing},
-    {"op.multiply", "no_rows", multiply_of_nothing},
-    {"op.cross_entropy", "no_rows", cross_entropy_of_nothing},
-    {"op.embedding_backward", "no_rows", embedding_backward_of_nothing},
 };
 
 }  // namespace

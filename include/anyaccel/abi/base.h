@@ -202,7 +202,8 @@ typedef enum aa_dtype {
 
 /* A view of a strided array in memory of one device. Frozen layout, passed in arrays.
  * Element (i0, i1, ...) lies at data + (i0 * strides[0] + i1 * strides[1] + ...) * size of the dtype.
- * Unused dimensions hold shape 1 and stride 0. ndim 0 is a scalar. */
+ * Unused dimensions hold shape 1 and stride 0. ndim 0 is a scalar. A size may be 0: such a tensor has no elements, and its
+ * data may be anything, NULL too. */
 typedef struct aa_tensor {
   void* data;
   int32_t dtype; /* aa_dtype */

@@ -1,5 +1,5 @@
-// The cases of the edges of the ops of training (special values, sizes, tensors without elements) notice what they are there for: the
-// CPU driver passes, and the same driver whose op handles an edge wrongly fails the case of that op.
+// The cases of the edges of ops notice what they are there for: the CPU driver passes, and the same driver whose op handles an edge
+// wrongly fails the case of that op. Special values and sizes are those of the ops of training, tensors without elements of all.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,6 +18,7 @@
 #include "conformance/suite.h"
 #include "runtime/driver/driver_table.h"
 #include "runtime/driver/host_services.h"
+#include "runtime/ops/op_list.h"
 
 namespace anyaccel {
 namespace {
@@ -191,6 +192,13 @@ aa_status* refuses_nothing_to_do(Call call, const Run& run) {
   return run(call);
 }
 
+aa_status* refuses_tensors_without_memory(Call call, const Run& run) {
+  if (std::ranges::any_of(call.tensors, [](const aa_tensor& tensor) { return is_empty(tensor) && !tensor.data; })) {
+    return make_status(AA_INVALID_ARGUMENT, "a tensor has no memory");
+  }
+  return run(call);
+}
+
 // As if nothing to read meant nothing to write.
 aa_status* skips_sums_of_nothing(Call call, const Run& run) {
   return std::ranges::any_of(call.tensors, is_empty) ? nullptr : run(call);
@@ -202,7 +210,7 @@ aa_status* writes_one_element_of_nothing(Call call, const Run& run) {
   const auto roles = conformance::roles_of(call.op);
   for (size_t i = 0; i < call.tensors.size(); ++i) {
     const aa_tensor& tensor = call.tensors[i];
-    if (roles[i].written && is_empty(tensor))
+    if (roles[i].written && is_empty(tensor) && tensor.data)
       std::memset(tensor.data, 0, static_cast<size_t>(conformance::dtype_size(tensor.dtype)));
   }
   return status;
@@ -231,6 +239,7 @@ std::vector<const char*> all_and(std::vector<const char*> others) {
   others.insert(others.end(), all.begin(), all.end());
   return others;
 }
+std::vector<const char*> every_op() { return {op_names.begin(), op_names.begin() + plain_op_count}; }
 // norm_backward has no infinities but in variances, whose inverse is 0 also for a large number.
 std::vector<const char*> all_without_norms() {
   std::vector<const char*> rest = all;
@@ -246,15 +255,14 @@ const Break breaks[] = {
     {"ColumnsAreCountedIn16Bits", forgets_columns_from_65535, "every_size", all_and({"moments"})},
     {"TheRestOfAVectorIsForgotten", forgets_the_rest_of_eights, "every_size", all_and({"moments"})},
     {"GapsAreIgnored", ignores_gaps, "special_values.padded", all},
-    {"NothingToDoIsRefused", refuses_nothing_to_do, "no_rows",
-     all_and({"matmul", "moments", "scaled_add", "multiply"})},
-    {"AnElementOfNothingIsWritten",
-     writes_one_element_of_nothing,
+    {"NothingToDoIsRefused", refuses_nothing_to_do, "no_rows", every_op()},
+    {"TensorsNeedMemory", refuses_tensors_without_memory, "no_rows.null", every_op()},
+    {"AnElementOfNothingIsWritten", writes_one_element_of_nothing, "no_rows", every_op()},
+    {"SumsOfNothingAreSkipped",
+     skips_sums_of_nothing,
      "no_rows",
-     {"matmul", "moments", "scaled_add", "multiply", "softmax_masked", "softmax_backward", "norm_backward",
-      "layer_norm_inverse", "activation_backward", "dropout", "apply_mask", "gated_activation_backward", "column_sums",
-      "cross_entropy", "embedding_backward"}},
-    {"SumsOfNothingAreSkipped", skips_sums_of_nothing, "no_rows", {"norm_backward", "column_sums"}},
+     {"norm_backward", "column_sums", "linear", "linear_multi", "gated_linear", "quantized_linear", "matmul",
+      "embedding_shard", "quantized_embedding_shard"}},
     {"AProductOfNothingIsSkipped", skips_sums_of_nothing, "adds_only_if_told_to", {"matmul"}},
     {"SumsAreAlwaysAdded", always_adds, "special_values", {"norm_backward", "column_sums"}},
     {"ProductsAreAlwaysAdded", always_adds, "adds_only_if_told_to", {"matmul"}},
@@ -272,12 +280,12 @@ std::vector<Row> rows() {
   return rows;
 }
 
-class TrainingEdges : public ::testing::TestWithParam<Row> {
+class OpEdges : public ::testing::TestWithParam<Row> {
  protected:
   void TearDown() override { breakage = nullptr; }
 };
 
-TEST_P(TrainingEdges, AreNoticed) {
+TEST_P(OpEdges, AreNoticed) {
   const auto& [what, op] = GetParam();
   const std::string name = std::string("op.") + op + "." + what->noticed_by;
   const auto outcome = [&] {
@@ -295,7 +303,7 @@ TEST_P(TrainingEdges, AreNoticed) {
   EXPECT_EQ(wrong, Outcome::fail) << message;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, TrainingEdges, ::testing::ValuesIn(rows()),
+INSTANTIATE_TEST_SUITE_P(All, OpEdges, ::testing::ValuesIn(rows()),
                          [](const auto& info) { return std::string(info.param.what->name) + "_" + info.param.op; });
 
 }  // namespace

@@ -423,6 +423,35 @@ TEST_F(QueueRuntime, AStreamThatWaitsForAFailedOneFails) {
   EXPECT_EQ(failure_of([&] { busy->synchronize(); }).native_code(), error_failed);
 }
 
+// However it is asked, every time, and whoever waits for it in turn.
+TEST_F(QueueRuntime, AFailureIsPassedOnByEveryCallThatTells) {
+  struct Telling {
+    const char* name;
+    void (*tell)(abi::Stream& stream);
+  };
+  for (const auto& [name, tell] : {Telling{"query", [](abi::Stream& s) { s.query(); }},
+                                   {"synchronize", [](abi::Stream& s) { s.synchronize(); }},
+                                   {"close", [](abi::Stream& s) { s.close(); }}}) {
+    const auto failing = device->stream_create({});
+    const auto waiting = device->stream_create({});
+    const auto behind = device->stream_create({});
+    const auto event = device->event_create({});
+    const auto later = device->event_create({});
+    vendor->events_pass = false;  // so that nothing is known to have failed while it is waited for
+    event->record(*failing);
+    waiting->wait_event(*event);
+    later->record(*waiting);
+    behind->wait_event(*later);
+    vendor->events_pass = true;
+    vendor->stream_errors[failing->native()] = error_failed;
+    EXPECT_EQ(failure_of([&] { tell(*behind); }).native_code(), error_failed) << name << " behind";
+    EXPECT_EQ(failure_of([&] { tell(*waiting); }).native_code(), error_failed) << name;
+    EXPECT_EQ(failure_of([&] { waiting->synchronize(); }).native_code(), error_failed) << name << ", then synchronize";
+    EXPECT_EQ(failure_of([&] { later->synchronize(); }).native_code(), error_failed) << name << ", then its event";
+    vendor->stream_errors.erase(failing->native());
+  }
+}
+
 TEST_F(QueueRuntime, WaitsStayBoundToTheirRecord) {
   const auto event = device->event_create({});
   const auto waiting = device->stream_create({});

@@ -1,4 +1,5 @@
 // The Level Zero runtime of xpu on the simulated driver, through the system's loader and its validation layer.
+#include <atomic>
 #include <cerrno>
 #include <string>
 #include <thread>
@@ -520,6 +521,55 @@ TEST_F(LevelZero, AFailedCommandSticksToItsStream) {
     ok(d.table.event_destroy(event));
     d.free(memory, 100);
     d.free(untouched, 100);
+  }).expect_clean();
+}
+
+// Launches follow each other on all streams, but not one that has failed. Here its stream fails because the host cannot wait for it
+// while a host call holds it.
+TEST_F(LevelZero, ALaunchDoesNotFollowAFailedOne) {
+  Child({{"SIM_FAULT", "fail:zeEventHostSynchronize,call=2"}, {"SIM_HANG_SECONDS", "10"}}, [] {
+    OpenedDevice d;
+    const auto& graphs = d.extension<aa_graph_table>(AA_GRAPH_EXTENSION);
+    aa_stream* failing = d.stream();
+    aa_stream* other = d.stream();
+    constexpr size_t size = 100;
+    void* memory = d.memory(size);
+    std::vector<unsigned char> data(size);
+    ok(graphs.capture_begin(other));
+    const unsigned char pattern = 7;
+    ok(d.table.fill_async(other, memory, &pattern, 1, size));
+    aa_graph* graph = nullptr;
+    ok(graphs.capture_end(other, &graph));
+    struct Gate {
+      std::atomic<bool> reached{false}, open{false};
+    } gate;
+    ok(d.table.stream_host_call(
+        failing,
+        [](void* user) {
+          auto& gate = *static_cast<Gate*>(user);
+          gate.reached = true;
+          gate.reached.notify_all();
+          gate.open.wait(false);
+        },
+        &gate));
+    ok(graphs.launch(graph, failing));
+    aa_event* event = nullptr;
+    ok(d.table.event_create(d.device, AA_EVENT_DEFAULT, &event));
+    ok(d.table.event_record(event, failing));
+    gate.reached.wait(false);
+    // The second wait of the process, whether the thread of the host call needed one or not.
+    EXPECT_EQ(error(d.table.event_synchronize(event)).first, AA_UNKNOWN);
+    ok(graphs.launch(graph, other));
+    ok(d.table.copy_async(other, data.data(), memory, size, AA_COPY_DEVICE_TO_HOST));
+    ok(d.table.stream_synchronize(other));
+    EXPECT_EQ(data, std::vector<unsigned char>(size, 7));
+    gate.open = true;
+    gate.open.notify_all();
+    error(d.table.stream_destroy(failing));
+    ok(d.table.stream_destroy(other));
+    ok(d.table.event_destroy(event));
+    ok(graphs.destroy(graph));
+    d.free(memory, size);
   }).expect_clean();
 }
 

@@ -60,14 +60,26 @@ void StreamCore::wait() {
   keep(answer, *device_, *fault_);
 }
 
+void take_over_faults(StreamFault& fault, std::span<const std::shared_ptr<Record>> waited) {
+  for (const std::shared_ptr<Record>& record : waited) {
+    try {
+      record->complete();
+    } catch (const abi::Failure& failure) {
+      fault.set(failure);
+    }
+  }
+  fault.raise_if_set();
+}
+
 // ---- records ---------------------------------------------------------------------------------------------------------
 
-Record::Record(const std::shared_ptr<StreamCore>& stream, bool timed)
+Record::Record(const std::shared_ptr<StreamCore>& stream, bool timed, std::vector<std::shared_ptr<Record>> waited)
     : stream_(stream),
       fault_(stream->fault()),
       device_(stream->shared_device()),
       timed_(timed),
-      event_(device_->acquire_event(timed)) {}
+      event_(device_->acquire_event(timed)),
+      waited_(std::move(waited)) {}
 
 Record::~Record() { device_->give_back_event(event_, timed_); }
 
@@ -75,8 +87,15 @@ Record::~Record() { device_->give_back_event(event_, timed_); }
 // only.
 void Record::find_fault() {
   if (const std::shared_ptr<StreamCore> stream = stream_.lock()) stream->complete();
-  fault_->raise_if_set();
+  std::vector<std::shared_ptr<Record>> waited;
+  {
+    const std::lock_guard lock(mutex_);
+    waited = waited_;
+  }
+  take_over_faults(*fault_, waited);
   done_.store(true, std::memory_order_release);
+  const std::lock_guard lock(mutex_);
+  waited_.clear();  // `waited` still has them: they are released after the lock
 }
 
 bool Record::complete() {

@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
+#include <vector>
 
 #include "accelerators/queue_runtime/device_state.h"
 #include "accelerators/streams/events.h"
@@ -49,8 +51,9 @@ class StreamCore {
 // twice. Thread-safe.
 class Record {
  public:
-  // Creates a use that is not recorded yet; the stream records it.
-  Record(const std::shared_ptr<StreamCore>& stream, bool timed);
+  // Creates a use that is not recorded yet; the stream records it. `waited` are records of other streams that it waits for before
+  // this one: if work before those has failed, so has the work before this one.
+  Record(const std::shared_ptr<StreamCore>& stream, bool timed, std::vector<std::shared_ptr<Record>> waited);
   ~Record();
   Record(const Record&) = delete;
   Record& operator=(const Record&) = delete;
@@ -77,7 +80,12 @@ class Record {
   const bool timed_;
   const EventHandle event_;
   std::atomic<bool> done_{false};  // complete, and without an error
+  std::mutex mutex_;               // guards the next
+  std::vector<std::shared_ptr<Record>> waited_;
 };
+
+// A stream that waited for a record of a failed one has failed too. Throws the stream's error, if there is one.
+void take_over_faults(StreamFault& fault, std::span<const std::shared_ptr<Record>> waited);
 
 using EventCore = streams::EventCore<Record>;
 

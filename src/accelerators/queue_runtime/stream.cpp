@@ -308,18 +308,9 @@ void Stream::fill_locked(const aa_fill& what) {
 
 // ---- records and waits -----------------------------------------------------------------------------------------------
 
-// A stream that waited for a record of a failed one has failed too.
 void Stream::take_over_faults() {
   const std::lock_guard lock(mutex_);
-  for (const Kept& kept : kept_) {
-    if (kept.own) continue;
-    try {
-      kept.record->complete();
-    } catch (const abi::Failure& failure) {
-      core_->fault()->set(failure);
-    }
-  }
-  core_->fault()->raise_if_set();
+  queue_runtime::take_over_faults(*core_->fault(), waited_);
 }
 
 void Stream::release_passed() {
@@ -339,7 +330,8 @@ void Stream::release_passed() {
 
 std::shared_ptr<Record> Stream::mark_locked(bool timed) {
   release_passed();
-  auto record = std::make_shared<Record>(core_, timed);
+  std::erase_if(waited_, [](const std::shared_ptr<Record>& record) { return record->passed(); });
+  auto record = std::make_shared<Record>(core_, timed, waited_);
   kept_.push_back({record, true});
   try {
     device().run([&] { return device().vendor().event_record(record->event(), core_->handle()); });
@@ -365,11 +357,13 @@ void Stream::record(const std::shared_ptr<EventCore>& event) {
 void Stream::wait_for(const std::shared_ptr<Record>& record) {
   if (record->is_of(*core_) || record->passed()) return;
   const std::lock_guard lock(mutex_);
-  kept_.push_back({record, false});
+  waited_.push_back(record);
   try {
+    kept_.push_back({record, false});
     device().run([&] { return device().vendor().stream_wait(core_->handle(), record->event()); });
   } catch (...) {
-    kept_.pop_back();
+    if (!kept_.empty() && kept_.back().record == record) kept_.pop_back();
+    waited_.pop_back();
     throw;
   }
   // A stream that only ever waits would keep every record.

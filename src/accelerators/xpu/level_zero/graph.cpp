@@ -85,13 +85,23 @@ void Graph::keep_end(Stream& stream) noexcept {
   }
 }
 
+// A list must not run twice at the same time. A launch that has failed is nothing to wait for: its end may never be signaled.
+void Graph::follow_last_launch(Stream& stream) {
+  if (!last_launch_) return;
+  try {
+    if (last_launch_->complete()) return;
+  } catch (const abi::Failure&) {
+    return;
+  }
+  stream.wait_for(last_launch_);
+}
+
 void Graph::launch(abi::Stream& target) {
   auto& stream = static_cast<Stream&>(target);
   if (stream.capturing()) {
     throw abi::Failure(AA_UNIMPLEMENTED, "a graph cannot be launched on a stream that captures another one");
   }
-  // A list must not run twice at the same time.
-  if (last_launch_) stream.wait_for(last_launch_);
+  follow_last_launch(stream);
   try {
     const auto enqueue = [&](GraphStep& step) {
       if (step.list) stream.run(*step.list, queue_);

@@ -60,6 +60,7 @@ class Graph final : public abi::Graph {
 
  private:
   void close_list();
+  void follow_last_launch(Stream& stream);
   void keep_end(Stream& stream) noexcept;
 
   std::shared_ptr<DeviceState> device_;

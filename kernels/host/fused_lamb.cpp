@@ -56,6 +56,22 @@ AA_INLINE bool are_ordinary(const Many<kCount>& a, const Many<kCount>& b) {
   return have_none(odd, 0x80000000u);
 }
 
+#if AA_VECTOR_AVX512
+// The same for kCount vectors of bf16 moments in memory. The words of bf16 are half as many vectors as their floats.
+template <int kCount>
+AA_INLINE bool are_ordinary(const bf16* m, const bf16* v) {
+  // The highest bit of an exponent less the least one is set if it is not ordinary; the sign is above it.
+  const __m512i least = _mm512_set1_epi16((127 - 76) << 7);
+  Words odd{};
+#pragma GCC unroll 2
+  for (int k = 0; k < kCount / 2; ++k, m += 2 * Vec::width, v += 2 * Vec::width) {
+    odd |= (Words)_mm512_sub_epi16((__m512i)load_words_of_pairs(m), least);
+    odd |= (Words)_mm512_sub_epi16((__m512i)load_words_of_pairs(v), least);
+  }
+  return have_none(odd, 0x40004000u);
+}
+#endif
+
 // Divides by a number that all elements share, by multiply-adds: x / divisor with the same bits as the processor's division, for
 // ordinary x.
 struct Divisor {
@@ -133,7 +149,11 @@ struct Update {
   // and since a is at least 2^-76, the remainders do not underflow.
   template <class M>
   AA_INLINE bool begin(const M& m, const M& v, M& a, M& b) const {
-    const bool ordinary = can_multiply && are_ordinary(m, v);
+    return begin(m, v, can_multiply && are_ordinary(m, v), a, b);
+  }
+  // ordinary: whether the moments are, and can_multiply.
+  template <class M>
+  AA_INLINE bool begin(const M& m, const M& v, bool ordinary, M& a, M& b) const {
     M second;
     if (ordinary) {
       a = correction1(m);
@@ -257,7 +277,17 @@ __attribute__((noinline)) void step_moments(const P* p, const G* g, S* m, S* v, 
   const auto begin = [&](int64_t j) __attribute__((always_inline)) {
     Unfinished<kCount> now;
     now.param = load_many<kCount, kPairs>(p + j);
-    now.multiplies = update.begin(load_many<kCount, kPairs>(m + j), load_many<kCount, kPairs>(v + j), now.a, now.b);
+    const Many<kCount> first = load_many<kCount, kPairs>(m + j), second = load_many<kCount, kPairs>(v + j);
+    bool ordinary = update.can_multiply;
+#if AA_VECTOR_AVX512
+    if constexpr (kPairs) {
+      ordinary = ordinary && are_ordinary<kCount>(m + j, v + j);
+    } else
+#endif
+    {
+      ordinary = ordinary && are_ordinary(first, second);
+    }
+    now.multiplies = update.begin(first, second, ordinary, now.a, now.b);
     params.add(now.param);
     return now;
   };

@@ -156,7 +156,8 @@ AA_OP void fp_quantizer_quantize(const aa_fp_quantize_args* a) {
         return ahead;
       };
 #if AA_VECTOR_AVX512
-      if (gains_from_searching_meanwhile && a->group_size <= kFetchedGroup && call.direct.encodes_all(a->group_size)) {
+      if (gains_from_searching_meanwhile && a->group_size <= kFetchedGroup &&
+          call.direct.gains_from_meanwhile(a->group_size)) {
         const auto range_of_one = [&](int64_t g) { return range_of(g, {}); };
         const bf16* const x = static_cast<const bf16*>(a->x);
         write_and_search<Scale>(

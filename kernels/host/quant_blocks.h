@@ -3,7 +3,8 @@
 //
 // A group is read twice: once from memory to find its range, which gives its scale, and again from the caches to write its
 // codes. A few small groups take turns (write_groups()), so that their elements are still in the first-level cache the
-// second time. Integers are bound by memory, small floats by arithmetic; docs/performance_quantizers.md has the figures.
+// second time. On some processors the next groups are read from memory while these are written (write_and_search()). Integers
+// are bound by memory, small floats by arithmetic; docs/performance_quantizers.md has the figures.
 //
 // Everything here gives the same bits with every instruction set and any number of threads.
 #pragma once

@@ -212,6 +212,7 @@ std::span<const Case> training_cases();
 std::span<const Case> special_value_cases();
 std::span<const Case> training_special_cases();
 std::span<const Case> empty_cases();
+std::span<const Case> by_row_cases();
 std::span<const Case> op_graph_cases();
 std::span<const Case> op_size_cases();
 std::span<const Case> training_size_cases();

@@ -36,6 +36,10 @@ std::span<const TensorRole> roles_of(std::string_view op) {
   ANYACCEL_OPS(ANYACCEL_ROLES)
   ANYACCEL_FUSED_OPS(ANYACCEL_ROLES)
 #undef ANYACCEL_ROLES
+#define ANYACCEL_ROLES_BY_ROW(number, name, base, base_name) \
+  if (op == #name) return roles_of(#base_name);
+  ANYACCEL_OPS_BY_ROW(ANYACCEL_ROLES_BY_ROW)
+#undef ANYACCEL_ROLES_BY_ROW
   return {};
 }
 

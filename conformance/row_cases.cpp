@@ -19,7 +19,7 @@ void embedding(const Context& c) {
           const Values ids = {9, 0, 3, 3, 8};
           const auto w = static_cast<size_t>(width);
           OpTensor table(c, dtype, {10, width}, numbers(10 * w, 1), index == AA_DTYPE_I32 ? dense : padded);
-          OpTensor which(c, index, {5}, ids, spread);
+          OpTensor which(c, index, {5}, ids, index == AA_DTYPE_I32 ? dense : spread);
           OpTensor out(c, output, {5, width}, {}, dtype == output ? dense : padded);
           if (!op.run({out.view(), table.view(), which.view()})) continue;
           Values expected;

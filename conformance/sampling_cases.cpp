@@ -27,7 +27,7 @@ void argmax(const Context& c) {
         if (w > 2) values[3 * w] = std::numeric_limits<double>::infinity();
         for (size_t j = 0; j < w; ++j) values[4 * w + j] = -std::numeric_limits<double>::infinity();
         OpTensor x(c, dtype, {rows, width}, values, index == AA_DTYPE_I32 ? dense : padded);
-        OpTensor out(c, index, {rows}, {}, spread);
+        OpTensor out(c, index, {rows}, {}, index == AA_DTYPE_I32 ? dense : spread);
         if (!op.run({out.view(), x.view()})) continue;
         op.compare(out, expected, std::to_string(width) + " wide, of " + dtype_text(dtype));
       }

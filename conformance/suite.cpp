@@ -61,9 +61,9 @@ std::span<const Case> op_value_cases() {
   static const std::vector<Case> cases = [] {
     std::vector<Case> all;
     std::set<std::string_view> tried;
-    for (const auto& list :
-         Lists{random_cases(), elementwise_cases(), row_cases(), product_cases(), fused_cases(), attention_cases(),
-               sampling_cases(), training_cases(), special_value_cases(), training_special_cases(), empty_cases()}) {
+    for (const auto& list : Lists{random_cases(), elementwise_cases(), row_cases(), product_cases(), fused_cases(),
+                                  attention_cases(), sampling_cases(), training_cases(), special_value_cases(),
+                                  training_special_cases(), by_row_cases(), empty_cases()}) {
       for (const Case& item : list) {
         all.push_back(item);
         const auto add = [&](TensorForm form) {

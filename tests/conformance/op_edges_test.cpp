@@ -224,6 +224,40 @@ aa_status* always_adds(Call call, const Run& run) {
   return run(call);
 }
 
+// As if tiles of rows summed in another order: the last bit of the first element of each output, where there are several rows.
+aa_status* depends_on_the_number_of_rows(Call call, const Run& run) {
+  aa_status* status = run(call);
+  const auto roles = conformance::roles_of(call.op);
+  for (size_t i = 0; i < call.tensors.size(); ++i) {
+    const aa_tensor& tensor = call.tensors[i];
+    if (roles[i].written && tensor.shape[0] > 1) *static_cast<unsigned char*>(tensor.data) ^= 1;
+  }
+  return status;
+}
+
+// As if the last rows that do not fill a tile went another way.
+aa_status* depends_on_the_place_of_a_row(Call call, const Run& run) {
+  aa_status* status = run(call);
+  const auto roles = conformance::roles_of(call.op);
+  for (size_t i = 0; i < call.tensors.size(); ++i) {
+    const aa_tensor& tensor = call.tensors[i];
+    if (!roles[i].written || tensor.shape[0] % 8 == 0) continue;
+    *(static_cast<unsigned char*>(tensor.data) +
+      (tensor.shape[0] - 1) * tensor.strides[0] * conformance::dtype_size(tensor.dtype)) ^= 1;
+  }
+  return status;
+}
+
+aa_status* gives_zeros(Call call, const Run& run) {
+  aa_status* status = run(call);
+  const auto roles = conformance::roles_of(call.op);
+  for (size_t i = 0; i < call.tensors.size(); ++i) {
+    if (!roles[i].written || !is_float(call.tensors[i])) continue;
+    for (unsigned char* element : elements_of(call.tensors[i])) conformance::store(element, call.tensors[i].dtype, 0);
+  }
+  return status;
+}
+
 struct Break {
   const char* name;
   Breakage breakage;
@@ -240,6 +274,13 @@ std::vector<const char*> all_and(std::vector<const char*> others) {
   return others;
 }
 std::vector<const char*> every_op() { return {op_names.begin(), op_names.begin() + plain_op_count}; }
+const std::vector<const char*> by_row = {"linear_by_row",       "linear_multi_by_row",
+                                         "gated_linear_by_row", "quantized_linear_by_row",
+                                         "attention_by_row",    "quantized_attention_by_row"};
+std::vector<const char*> by_row_and(std::vector<const char*> others) {
+  others.insert(others.end(), by_row.begin(), by_row.end());
+  return others;
+}
 // norm_backward has no infinities but in variances, whose inverse is 0 also for a large number.
 std::vector<const char*> all_without_norms() {
   std::vector<const char*> rest = all;
@@ -264,6 +305,11 @@ const Break breaks[] = {
      {"norm_backward", "column_sums", "linear", "linear_multi", "gated_linear", "quantized_linear", "matmul",
       "embedding_shard", "quantized_embedding_shard"}},
     {"AProductOfNothingIsSkipped", skips_sums_of_nothing, "adds_only_if_told_to", {"matmul"}},
+    {"RowsDependOnTheirNumber", depends_on_the_number_of_rows, "does_not_depend_on_other_rows",
+     by_row_and({"rms_norm", "rope_table", "rope"})},
+    {"RowsDependOnTheirPlace", depends_on_the_place_of_a_row, "does_not_depend_on_other_rows",
+     by_row_and({"rms_norm", "rope_table", "rope"})},
+    {"RowsAreZeros", gives_zeros, "does_not_depend_on_other_rows", by_row},
     {"SumsAreAlwaysAdded", always_adds, "special_values", {"norm_backward", "column_sums"}},
     {"ProductsAreAlwaysAdded", always_adds, "adds_only_if_told_to", {"matmul"}},
 };

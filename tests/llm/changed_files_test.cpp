@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -245,6 +246,36 @@ TEST_F(TruncatedMapping, NamesTheByte) {
     std::_Exit(static_cast<int>(mapped->data(last)[last.bytes - 1]));
   };
   EXPECT_EXIT(run(), ::testing::ExitedWithCode(1), "byte " + std::to_string(offset) + " is gone");
+}
+
+// What the kernel sends a thread that reads from an address whose memory the machine cannot correct.
+void send_memory_error(const void* address) {
+  siginfo_t info{};
+  info.si_signo = SIGBUS;
+  info.si_code = BUS_MCEERR_AR;
+  info.si_addr = const_cast<void*>(address);
+  ASSERT_EQ(::syscall(SYS_rt_tgsigqueueinfo, ::getpid(), ::gettid(), SIGBUS, &info), 0);
+}
+
+TEST_F(TruncatedMapping, ADefectOfTheMemoryIsNotTheFiles) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto in_the_file = [&] {
+    end_process_when_mapped_file_is_cut();
+    const auto file = SafetensorsFile::open(copy_.weights());
+    send_memory_error(file->data(file->tensors().front()));
+  };
+  EXPECT_EXIT(
+      in_the_file(), ::testing::ExitedWithCode(1),
+      "anyaccel: error: .*/model.safetensors: byte [0-9]+ lies in memory that the machine reports as defective");
+  // Elsewhere the process ends as it would without the handler.
+  const auto elsewhere = [] {
+    ::signal(SIGBUS, SIG_DFL);
+    end_process_when_mapped_file_is_cut();
+    const int value = 0;
+    for (int i = 0; i < 2; ++i) send_memory_error(&value);
+  };
+  EXPECT_EXIT(elsewhere(), ::testing::KilledBySignal(SIGBUS),
+              "anyaccel: error: data of this process lies in memory that the machine reports as defective");
 }
 
 // A mapping of the program's own, cut short.

@@ -4,18 +4,27 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
 #include <linux/magic.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/vfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <span>
 #include <string>
 #include <thread>
@@ -189,6 +198,100 @@ TEST_P(LargePagesTest, WithoutMemoryNothingChanges) {
   EXPECT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
+
+#if defined(__x86_64__) || defined(__aarch64__)
+
+// What happens to the call of mremap that puts a copy in the place of the file's pages.
+enum class Fate {
+  refused,       // the kernel finds that it lacks memory before it does anything
+  fails_halfway  // after it has removed the old mapping
+};
+Fate fate = Fate::refused;
+
+// The call's arguments lie in the registers, where its result is expected too.
+void on_trapped_call(int /*signal*/, siginfo_t* /*info*/, void* context) {
+#if defined(__x86_64__)
+  greg_t* const registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  const auto size = static_cast<size_t>(registers[REG_RDX]);
+  auto* const place = reinterpret_cast<void*>(registers[REG_R8]);  // NOLINT(performance-no-int-to-ptr)
+  registers[REG_RAX] = -ENOMEM;
+#else
+  auto* const registers = static_cast<ucontext_t*>(context)->uc_mcontext.regs;
+  const auto size = static_cast<size_t>(registers[2]);
+  auto* const place = reinterpret_cast<void*>(registers[4]);  // NOLINT(performance-no-int-to-ptr)
+  registers[0] = static_cast<unsigned long long>(-ENOMEM);
+#endif
+  if (fate == Fate::fails_halfway) munmap(place, size);
+}
+
+// Calls of mremap to a place that the caller names get this fate from now on; with `no_way_back` calls of mmap fail for a place that
+// must be free. Returns false where the system takes no filter.
+bool decide(Fate wanted, bool no_way_back) {
+  fate = wanted;
+  struct sigaction action {};
+  action.sa_sigaction = on_trapped_call;
+  action.sa_flags = SA_SIGINFO;
+  if (sigaction(SIGSYS, &action, nullptr) != 0) return false;
+  // The lower half of the fourth argument, the flags of both calls.
+  constexpr uint32_t flags = offsetof(seccomp_data, args[3]);
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mremap, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, flags),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MREMAP_FIXED, 0, 5),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, no_way_back ? SYS_mmap : UINT32_MAX, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, flags),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, MAP_FIXED_NOREPLACE, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {static_cast<unsigned short>(std::size(code)), code};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+// If the kernel has removed the file's pages when it finds no memory for the copy's place, they are mapped again.
+TEST_P(LargePagesTest, ACopyThatCannotBePutInPlaceChangesNothing) {
+  for (const Fate wanted : {Fate::refused, Fate::fails_halfway}) {
+    SCOPED_TRACE(wanted == Fate::refused ? "refused" : "halfway");
+    const Mapping mapping;
+    const pid_t child = fork();
+    if (child == 0) {
+      mapping.access(0, kBytes);
+      LargePages pages(mapping.span(), mapping.descriptor());
+      if (pages.find(GetParam()) == 0) _exit(1);
+      if (!decide(wanted, false)) _exit(77);
+      if (pages.move(2 * kLargePage) != 0 || !pages.refused() || pages.move(kLargePage) != 0) _exit(3);
+      if (!mapping.is_unchanged()) _exit(4);
+      _exit(mapping.copied() == 0 ? 0 : 5);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
+    if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "the system takes no filter of system calls";
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+  }
+}
+
+// A process that has lost a part of its weights ends, and says why.
+TEST_P(LargePagesTest, PagesThatCannotBeMappedAgainEndTheProcess) {
+  const Mapping mapping;
+  mapping.access(0, kBytes);
+  LargePages pages(mapping.span(), mapping.descriptor());
+  ASSERT_GT(pages.find(GetParam()), 0U);
+  EXPECT_DEATH(
+      {
+        mapping.access(0, kBytes);
+        if (!decide(Fate::fails_halfway, true)) {
+          std::fputs("a part of the weights could not be mapped again: not tested\n", stderr);
+          std::abort();
+        }
+        pages.move(kLargePage);
+      },
+      "a part of the weights could not be mapped again.*(Cannot allocate memory; out of memory|not tested)");
+}
+
+#endif
 
 }  // namespace
 }  // namespace anyaccel

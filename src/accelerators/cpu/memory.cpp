@@ -19,12 +19,11 @@
 #include "accelerators/cpu/topology.h"
 #include "anyaccel/error.h"
 #include "anyaccel/format_bytes.h"
+#include "base/process/large_pages.h"
 #include "base/process/shareable_memory.h"
 
 namespace anyaccel::cpu {
 namespace {
-
-constexpr size_t huge_page = size_t{2} << 20;
 
 struct Range {
   size_t size;
@@ -41,7 +40,7 @@ std::map<uintptr_t, Range>& ranges() {
 
 // Memory that this process has allocated and may not have touched: device memory from a huge page on.
 int64_t held_bytes = 0;
-bool may_be_untouched(const Range& range) { return range.kind == AA_MEMORY_DEVICE && range.size >= huge_page; }
+bool may_be_untouched(const Range& range) { return range.kind == AA_MEMORY_DEVICE && range.size >= kLargePage; }
 
 // The caller of these holds ranges_mutex.
 void remember(void* pointer, size_t size, int32_t kind) {
@@ -67,16 +66,10 @@ void* map_pages(size_t bytes) {
   return pointer == MAP_FAILED ? nullptr : pointer;
 }
 
-// Maps memory on a huge-page boundary: maps more than needed, then unmaps the ends.
-void* map_huge_aligned(size_t bytes) {
-  auto* raw = static_cast<char*>(map_pages(bytes + huge_page));
-  if (!raw) return nullptr;
-  const auto address = reinterpret_cast<uintptr_t>(raw);
-  const size_t head = (huge_page - address % huge_page) % huge_page;
-  if (head) munmap(raw, head);
-  if (head != huge_page) munmap(raw + head + bytes, huge_page - head);
-  madvise(raw + head, bytes, MADV_HUGEPAGE);
-  return raw + head;
+void* map_in_large_pages(size_t bytes) {
+  std::byte* const data = map_on_large_page(bytes, PROT_READ | PROT_WRITE, MAP_NORESERVE);
+  if (data) madvise(data, bytes, MADV_HUGEPAGE);
+  return data;
 }
 
 std::string lock_limit_message(size_t bytes) {
@@ -157,20 +150,20 @@ bool overcommits() {
 
 void* allocate(size_t bytes, int32_t kind, int numa_node) {
   void* pointer = nullptr;
-  const bool mapped = kind == AA_MEMORY_PINNED || bytes >= huge_page;
+  const bool mapped = kind == AA_MEMORY_PINNED || bytes >= kLargePage;
   // Held from the check to the allocation, so that two threads do not both count on the same free memory.
   std::unique_lock lock(ranges_mutex);
   if (mapped) check_room(bytes);
   if (!mapped) {
     pointer =
         std::aligned_alloc(memory_alignment, (bytes + memory_alignment - 1) / memory_alignment * memory_alignment);
-  } else if (bytes < huge_page) {
+  } else if (bytes < kLargePage) {
     pointer = map_pages(page_round(bytes));
   } else {
     // A direct read is split into few, long pieces of memory this way: a disk reads into huge pages at three times the
     // rate of 4 KiB ones.
     if (kind == AA_MEMORY_DEVICE) pointer = ShareableMemory::instance().allocate(bytes);
-    if (pointer == nullptr) pointer = map_huge_aligned(page_round(bytes));
+    if (pointer == nullptr) pointer = map_in_large_pages(page_round(bytes));
   }
   if (!pointer) {
     throw OutOfMemoryError(
@@ -197,7 +190,7 @@ void release(void* pointer, size_t bytes, int32_t kind) noexcept {
     const std::lock_guard lock(ranges_mutex);
     forget(pointer);
   }
-  if (kind == AA_MEMORY_PINNED || bytes >= huge_page) {
+  if (kind == AA_MEMORY_PINNED || bytes >= kLargePage) {
     if (!ShareableMemory::instance().release(pointer, bytes)) munmap(pointer, page_round(bytes));
   } else {
     std::free(pointer);

@@ -164,6 +164,16 @@ bool gives_no_large_pages(const char* name) {
   return text.empty() || text.find("[never]") != std::string::npos || text.find("[deny]") != std::string::npos;
 }
 
+std::byte* map_on_large_page(size_t bytes, int protection, int flags) noexcept {
+  void* const raw = mmap(nullptr, bytes + kLargePage, protection, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+  if (raw == MAP_FAILED) return nullptr;
+  auto* const begin = static_cast<std::byte*>(raw);
+  const size_t head = (kLargePage - address(begin) % kLargePage) % kLargePage;
+  if (head > 0) munmap(begin, head);
+  munmap(begin + head + bytes, kLargePage - head);  // never nothing: the head is smaller
+  return begin + head;
+}
+
 size_t LargePages::find(bool scans) {
   small_.clear();
   refused_ = false;
@@ -206,22 +216,14 @@ Range LargePages::take(size_t bytes) noexcept {
 
 bool LargePages::copy(Range range) noexcept {
   const size_t bytes = range.size();
-  void* const raw = mmap(nullptr, bytes + kLargePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (raw == MAP_FAILED) return false;
-  const auto unmap = [&](std::byte* data, size_t size) {
-    if (size > 0) munmap(data, size);
-  };
-  auto* const begin = static_cast<std::byte*>(raw);
-  const size_t head = (kLargePage - address(begin) % kLargePage) % kLargePage;
-  std::byte* const data = begin + head;
-  unmap(begin, head);
-  unmap(data + bytes, kLargePage - head);
+  std::byte* const data = map_on_large_page(bytes, PROT_READ | PROT_WRITE, 0);
+  if (!data) return false;
   madvise(data, bytes, MADV_HUGEPAGE);
   std::memcpy(data, range.data(), bytes);
   // Pages of a file are in no core dump, and so their copies should not be.
   madvise(data, bytes, MADV_DONTDUMP);
   if (!is_in_large_pages({data, bytes}) || mprotect(data, bytes, PROT_READ) != 0) {
-    unmap(data, bytes);
+    munmap(data, bytes);
     return false;
   }
   moved_.store(true, std::memory_order_relaxed);
@@ -229,7 +231,7 @@ bool LargePages::copy(Range range) noexcept {
   auto* const place = const_cast<std::byte*>(range.data());
   if (mremap(data, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, place) != MAP_FAILED) return true;
   // The kernel looks for what it needs before it removes the old mapping. If the memory for page tables ran out after that, the range
-  // is empty until the next line, and a thread that reads it ends the process; no test reaches this.
+  // is empty until the next line, and a thread that reads it meanwhile ends the process.
   const int error = errno;
   const void* const restored = mmap(place, bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED_NOREPLACE, descriptor_,
                                     static_cast<off_t>(range.data() - mapping_.data()));
@@ -239,7 +241,7 @@ bool LargePages::copy(Range range) noexcept {
                  std::strerror(error));
     std::abort();
   }
-  unmap(data, bytes);
+  munmap(data, bytes);
   return false;
 }
 

@@ -1,4 +1,4 @@
-// Moves what a process uses of a mapped file from pages of 4 KiB into pages of 2 MiB, at the same addresses.
+// Memory in pages of 2 MiB: moves what a process uses of a mapped file from pages of 4 KiB into pages of 2 MiB, at the same addresses.
 //
 // A file that was downloaded, copied or written lies in the page cache in small pages on most systems, and a loop that reads all of
 // it spends much of its time looking up addresses: two cores of a Granite Rapids read 23 GB/s from small pages and 31 from large
@@ -19,6 +19,10 @@ constexpr int kCollapseAdvice = 25;  // MADV_COLLAPSE, which glibc 2.36 lacks
 // True if the system gives memory no large pages when it is touched. `name` says which: "enabled" is a process's own memory,
 // "shmem_enabled" shared memory.
 bool gives_no_large_pages(const char* name);
+
+// Maps memory of no file that begins on a boundary of 2 MiB, as mmap does with this protection and MAP_PRIVATE | MAP_ANONYMOUS |
+// `flags`: more of it, of which the ends are given back. `bytes` are whole pages. Null if there is no room.
+std::byte* map_on_large_page(size_t bytes, int protection, int flags) noexcept;
 
 class LargePages {
  public:

@@ -121,17 +121,12 @@ bool ShareableMemory::start() {
 }
 
 char* ShareableMemory::map(int file, size_t bytes) noexcept {
-  void* const raw = mmap(nullptr, bytes + kLargePage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (raw == MAP_FAILED) return nullptr;
-  auto* const begin = static_cast<char*>(raw);
-  const size_t head = (kLargePage - reinterpret_cast<uintptr_t>(raw) % kLargePage) % kLargePage;
-  char* const data = begin + head;
+  auto* const data = reinterpret_cast<char*>(map_on_large_page(bytes, PROT_NONE, MAP_NORESERVE));
+  if (data == nullptr) return nullptr;
   if (mmap(data, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, 0) == MAP_FAILED) {
-    munmap(raw, bytes + kLargePage);
+    munmap(data, bytes);
     return nullptr;
   }
-  if (head > 0) munmap(begin, head);
-  if (head < kLargePage) munmap(data + bytes, kLargePage - head);
   madvise(data, bytes, MADV_HUGEPAGE);
   return data;
 }

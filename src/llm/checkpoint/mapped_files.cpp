@@ -34,8 +34,20 @@ void append(std::array<char, 4608>& line, size_t& length, const char* text) {
   while (*text != '\0' && length < line.size()) line[length++] = *text++;
 }
 
+void write_line(std::array<char, 4608>& line, size_t length) {
+  // If writing fails, there is no way to report it.
+  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), length);
+}
+
+// The machine found that memory which is being read holds wrong bits that it cannot correct.
+bool is_memory_error(const siginfo_t& info) { return info.si_code == BUS_MCEERR_AR; }
+constexpr const char* memory_error =
+    " lies in memory that the machine reports as defective (an uncorrectable memory error, which the kernel's log "
+    "describes). Start the program again: the system no longer uses that page. If it happens again, have the memory "
+    "replaced\n";
+
 // The first thread that gets here ends the process; any others wait for that.
-[[noreturn]] void report(const MappedFile& file, uintptr_t address) {
+[[noreturn]] void report(const MappedFile& file, uintptr_t address, const siginfo_t& info) {
   static std::atomic_flag reported = ATOMIC_FLAG_INIT;
   if (reported.test_and_set()) {
     for (;;) ::pause();
@@ -53,12 +65,13 @@ void append(std::array<char, 4608>& line, size_t& length, const char* text) {
   append(line, length, file.path.data());
   append(line, length, ": byte ");
   append(line, length, &digits[at]);
-  append(line, length,
-         " is gone: the file was cut short while it was in use, or its disk failed (with --no-mmap it is read once and "
-         "not "
-         "needed after that)\n");
-  // If writing fails, there is no way to report it.
-  [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, line.data(), length);
+  append(
+      line, length,
+      is_memory_error(info)
+          ? memory_error
+          : " is gone: the file was cut short while it was in use, or its disk failed (with --no-mmap it is read once "
+            "and not needed after that)\n");
+  write_line(line, length);
   remove_unfinished_files();
   ::_exit(1);
 }
@@ -67,7 +80,14 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
   for (const MappedFile* file = first_mapping.load(); file != nullptr; file = file->next) {
     const uintptr_t begin = file->begin.load();
-    if (begin != 0 && address >= begin && address < file->end) report(*file, address);
+    if (begin != 0 && address >= begin && address < file->end) report(*file, address, *info);
+  }
+  if (is_memory_error(*info)) {  // of memory that is of no file, or is a copy; what follows ends the process
+    std::array<char, 4608> line = {};
+    size_t length = 0;
+    append(line, length, "anyaccel: error: data of this process");
+    append(line, length, memory_error);
+    write_line(line, length);
   }
   if ((previous_action.sa_flags & SA_SIGINFO) != 0) {
     previous_action.sa_sigaction(signal, info, context);

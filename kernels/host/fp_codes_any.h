@@ -38,7 +38,7 @@ struct DirectEncoder {
   DirectEncoder(const Encoder&, const aa_fp_quantize_args&) {}
   struct Group {
     Group(const DirectEncoder&, const Scale&, int64_t /*elements*/) {}
-    bool encode_block(const bf16*, int64_t, const Ahead&, uint8_t*) const { return false; }
+    bool encode_block(const bf16*, int64_t, Ahead, uint8_t*) const { return false; }
   };
 };
 

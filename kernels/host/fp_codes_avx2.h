@@ -78,7 +78,7 @@ class DirectEncoder {
    public:
     Group(const DirectEncoder& direct, const Scale& s, int64_t /*elements*/) : direct_(direct), inverse_(s.inverse) {}
 
-    AA_INLINE bool encode_block(const bf16* x, int64_t n, const Ahead& ahead, uint8_t* out) const {
+    AA_INLINE bool encode_block(const bf16* x, int64_t n, Ahead ahead, uint8_t* out) const {
       if (!direct_.is_used_ || n % 64 != 0) return false;
       encode_whole(direct_.encoder_, x, n, inverse_, ahead, out);
       return true;

@@ -170,11 +170,12 @@ class MantissaCodes {
     }
   }
 
-  // Encodes n elements, a multiple of 16: the last block of a group need not be whole vectors. Fetch: an Ahead or a Meanwhile.
+  // Encodes n elements, a multiple of 16: the last block of a group need not be whole vectors. Fetch: an Ahead, or a Part of a
+  // Meanwhile.
   template <class Fetch>
-  __attribute__((noinline, target("avx512vbmi"))) void encode_block(const bf16* x, int64_t n, Fetch& shared,
+  __attribute__((noinline, target("avx512vbmi"))) void encode_block(const bf16* x, int64_t n, Fetch fetch,
                                                                     uint8_t* out) const {
-    Fetch ahead = shared;  // a copy stays in registers
+    auto ahead = fetch.open();
     const __m512i low_codes = codes_[0], high_codes = codes_[1];
     const __m512i least = _mm512_set1_epi8(static_cast<char>(least_)), sign = _mm512_set1_epi8(static_cast<char>(0x80));
     const __m512i low = _mm512_set1_epi16(0xff), order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
@@ -201,7 +202,7 @@ class MantissaCodes {
                           _mm512_permutexvar_epi64(order, _mm512_ternarylogic_epi32(codes, signs, sign, 0xf8)));
     }
     if (i < n) encode<false>(x + i, n - i, encoder_, inverse_, nullptr, {}, out + i);
-    shared = ahead;
+    fetch.close(ahead);
   }
 
  private:
@@ -226,7 +227,7 @@ class DenseCodes {
   // Encodes n elements, a multiple of 64. 16 bytes behind the codes are overwritten as well. Returns false if the elements must
   // be encoded in another way.
   template <class Fetch>
-  AA_INLINE bool encode_block(const bf16* x, int64_t n, float inverse, Fetch& ahead, uint8_t* out) const {
+  AA_INLINE bool encode_block(const bf16* x, int64_t n, float inverse, Fetch ahead, uint8_t* out) const {
     if (encoder_.bits == 12) return twelves(x, n, Vec(inverse), ahead, out);
     sixes(x, n, Vec(inverse), ahead, out);
     return true;
@@ -245,9 +246,9 @@ class DenseCodes {
   }
 
   template <class Fetch>
-  __attribute__((noinline, target("avx512vbmi"))) void sixes(const bf16* x, int64_t n, Vec inverse, Fetch& shared,
+  __attribute__((noinline, target("avx512vbmi"))) void sixes(const bf16* x, int64_t n, Vec inverse, Fetch fetch,
                                                              uint8_t* out) const {
-    Fetch ahead = shared;
+    auto ahead = fetch.open();
     const Encoder encoder = encoder_;
     const ExponentSums sums = sums_;
     const __m512i order = three_of_four(true);
@@ -258,15 +259,15 @@ class DenseCodes {
       const __m512i fours = _mm512_madd_epi16(pairs, _mm512_set1_epi32(4096 << 16 | 1));
       _mm512_storeu_si512(out, _mm512_permutexvar_epi8(order, fours));
     }
-    shared = ahead;
+    fetch.close(ahead);
   }
 
   // A format with a mantissa of 7 bits, as bf16 has: codes of normal numbers are bf16 with another bias, so one instruction
   // rounds 32 elements. Returns false if a scaled element is smaller than the smallest normal number and not zero.
   template <class Fetch>
-  __attribute__((noinline, target("avx512vbmi"))) bool twelves(const bf16* x, int64_t n, Vec inverse, Fetch& shared,
+  __attribute__((noinline, target("avx512vbmi"))) bool twelves(const bf16* x, int64_t n, Vec inverse, Fetch fetch,
                                                                uint8_t* out) const {
-    Fetch ahead = shared;
+    auto ahead = fetch.open();
     const __m512i rebias = _mm512_set1_epi16(static_cast<int16_t>(rebias_)), one = _mm512_set1_epi16(1);
     const __m512i sign = _mm512_set1_epi16(0x800), magnitude = _mm512_set1_epi16(0x7fff);
     const __m512i factors = _mm512_set1_epi32(4096 << 16 | 1), bytes = three_of_four(false);
@@ -284,7 +285,7 @@ class DenseCodes {
         _mm512_storeu_si512(out, _mm512_permutexvar_epi8(bytes, _mm512_madd_epi16(code, factors)));
       }
     }
-    shared = ahead;
+    fetch.close(ahead);
     // Zero has the right code, 0. Other numbers below the smallest normal one have wrong codes.
     const __m512i normal = _mm512_add_epi16(rebias, _mm512_set1_epi16(127));
     return _mm512_cmplt_epu16_mask(_mm512_min_epu16(least[0], least[1]), normal) == 0;
@@ -321,7 +322,7 @@ class DirectEncoder {
       if (by_table_) table_.set_scale(s);
     }
     template <class Fetch>
-    AA_INLINE bool encode_block(const bf16* x, int64_t n, Fetch& ahead, uint8_t* out) const {
+    AA_INLINE bool encode_block(const bf16* x, int64_t n, Fetch ahead, uint8_t* out) const {
       if (by_table_) {
         table_.encode_block(x, padded(n), ahead, out);
         return true;

@@ -93,9 +93,10 @@ struct Call {
   Call(const Call&) = delete;  // `direct` refers to `encoder`
 };
 
-// Encodes the elements [begin, end) of one group. Fetch: an Ahead or, for what DirectEncoder encodes, a Meanwhile.
+// Encodes the elements [begin, end) of one group. Fetch: an Ahead or, for what DirectEncoder encodes, a Part
+// of a Meanwhile.
 template <class Fetch>
-AA_ONCE void write_codes(const Call& call, int64_t begin, int64_t end, const Scale& s, Fetch& fetch, Writer& out) {
+AA_ONCE void write_codes(const Call& call, int64_t begin, int64_t end, const Scale& s, Fetch fetch, Writer& out) {
   const aa_fp_quantize_args& a = call.args;
   const Encoder& encoder = call.encoder;
   alignas(64) float buffer[kBlock];
@@ -105,7 +106,7 @@ AA_ONCE void write_codes(const Call& call, int64_t begin, int64_t end, const Sca
   const DirectEncoder::Group direct(call.direct, s, end - begin);
   for (int64_t i = begin; i < end; i += kBlock) {
     const int64_t n = smaller(kBlock, end - i);
-    fetch.seek((i - begin) * bytes_of(a.dtype));
+    const Fetch here = fetch.behind((i - begin) * bytes_of(a.dtype));
     uint8_t* const room = out.room();
     uint8_t* const to = room ? room : packed;
     bool done = false;
@@ -113,10 +114,10 @@ AA_ONCE void write_codes(const Call& call, int64_t begin, int64_t end, const Sca
       __builtin_memset(codes, 0, sizeof(codes));
     } else {
       with_elements(a.x, a.dtype, i, n, buffer, [&](const auto* x) {
-        if constexpr (__is_same(decltype(x), const bf16*)) done = direct.encode_block(x, n, fetch, to);
+        if constexpr (__is_same(decltype(x), const bf16*)) done = direct.encode_block(x, n, here, to);
         if (done) return;
         Ahead ahead;
-        if constexpr (__is_same(Fetch, Ahead)) ahead = fetch;
+        if constexpr (__is_same(Fetch, Ahead)) ahead = here;
         if (call.random.used) {
           encode<true>(x, padded(n), encoder, s.inverse, draw(call.random, i, n, words), ahead, codes);
         } else {
@@ -150,22 +151,25 @@ AA_OP void fp_quantizer_quantize(const aa_fp_quantize_args* a) {
         return range_of_dense<true>(a->x, a->dtype, begin, begin + a->group_size, ahead);
       };
       const auto scale_of = [&](const Range& range) { return make_scale(range, a->format); };
-      const auto write_one = [&](int64_t g, const Scale& s, auto ahead) {
-        write_codes(call, g * a->group_size, (g + 1) * a->group_size, s, ahead, writer);
+      const auto write_one = [&](int64_t g, const Scale& s, auto fetch) {
+        write_codes(call, g * a->group_size, (g + 1) * a->group_size, s, fetch, writer);
         writer.put(&s.scale, 4);
-        return ahead;
       };
 #if AA_VECTOR_AVX512
       if (gains_from_searching_meanwhile && a->group_size <= kFetchedGroup &&
           call.direct.gains_from_meanwhile(a->group_size)) {
         const auto range_of_one = [&](int64_t g) { return range_of(g, {}); };
         const bf16* const x = static_cast<const bf16*>(a->x);
-        write_and_search<Scale>(
-            first, last, a->group_size, range_of_one, scale_of, [&](int64_t g, const Scale& s, int64_t next) {
-              if (s.finite) return write_one(g, s, Meanwhile<bf16, true>(x + next * a->group_size)).range(a->dtype);
-              write_one(g, s, Ahead());
-              return range_of_one(next);
-            });
+        write_and_search<Scale>(first, last, a->group_size, range_of_one, scale_of,
+                                [&](int64_t g, const Scale& s, int64_t next) {
+                                  if (!s.finite) {
+                                    write_one(g, s, Ahead());
+                                    return range_of_one(next);
+                                  }
+                                  Meanwhile<bf16, true> meanwhile(x + next * a->group_size);
+                                  write_one(g, s, Meanwhile<bf16, true>::Part{&meanwhile, 0});
+                                  return meanwhile.range(a->dtype);
+                                });
         return;
       }
 #endif
@@ -182,8 +186,7 @@ AA_OP void fp_quantizer_quantize(const aa_fp_quantize_args* a) {
     __builtin_memcpy(row + code_bytes, &s.scale, 4);
     parallel_for(a->group_size, 16384, 128, [&](int64_t first, int64_t last) {
       Writer writer(row + first * a->format.bits / 8, past_caches);
-      Ahead none;
-      write_codes(call, begin + first, begin + last, s, none, writer);
+      write_codes(call, begin + first, begin + last, s, Ahead(), writer);
     });
   }
 }

@@ -95,19 +95,23 @@ class Ahead {
     } else {
       next_ = next + offset / 2 + (first_pass ? 0 : size / 2);
     }
-    part_ = next_;
   }
 
-  // Goes to a part of the group that begins `bytes` bytes behind the group's beginning.
-  void seek(int64_t bytes) {
-    if (next_) part_ = next_ + (all_ ? bytes : bytes / 2);
+  // The same for a part of the group that begins `bytes` bytes further on.
+  Ahead behind(int64_t bytes) const {
+    Ahead later = *this;
+    if (next_) later.next_ = next_ + (all_ ? bytes : bytes / 2);
+    return later;
   }
-  // Prefetches what corresponds to the kBytes bytes at `offset` from the part's beginning. Call this as these are read.
+  // What a loop calls fetch() of, and then hands to close(); see Meanwhile.
+  AA_INLINE Ahead open() const { return *this; }
+  AA_INLINE void close(const Ahead&) const {}
+  // Prefetches what corresponds to the kBytes bytes at `offset` from the beginning. Call this as these are read.
   template <int64_t kBytes>
   AA_INLINE void fetch(int64_t offset) const {
     if (!next_) return;
-    fetch_half<kBytes / 2>(part_ + (all_ ? offset : offset / 2));
-    if (all_) fetch_half<kBytes / 2>(part_ + offset + kBytes / 2);
+    fetch_half<kBytes / 2>(next_ + (all_ ? offset : offset / 2));
+    if (all_) fetch_half<kBytes / 2>(next_ + offset + kBytes / 2);
   }
 
  private:
@@ -127,8 +131,7 @@ class Ahead {
 
   static constexpr int64_t kFurther = 8192;  // bytes
   const char* next_ = nullptr;               // may lie outside of the array; null: nothing is prefetched
-  const char* part_ = nullptr;
-  bool all_ = false;  // a byte for each byte read, not half a byte
+  bool all_ = false;                         // a byte for each byte read, not half a byte
 };
 
 // Rounds n floats, none of them denormal, to another dtype. Returns where the elements are: `buffer`, which has room for
@@ -359,16 +362,16 @@ Range range_of_dense(const void* x, int32_t dtype, int64_t begin, int64_t end, A
 // Whether groups are searched while others are written: memory then never waits for arithmetic, but the loops have more to do at
 // once. Measured on a Granite Rapids only.
 inline const bool gains_from_searching_meanwhile = is_granite_rapids;
-// Finds the range of another group while one is written (write_and_search()). Whoever writes calls seek() and fetch() as for an
-// Ahead, and fetch() for every element of the group; more than once does not matter.
+// Finds the range of another group while one is written (write_and_search()). Whoever writes calls fetch() for every element of
+// the group, more than once if need be, as for an Ahead. A loop in a function of its own gets a Part instead, by value as an
+// Ahead: open() copies the accumulators, so that they are in registers, and close() gives them back.
 template <class T, bool kMagnitude>
 class Meanwhile {
  public:
-  explicit Meanwhile(const void* next) : next_(static_cast<const char*>(next)), part_(next_) {}
-  void seek(int64_t bytes) { part_ = next_ + bytes; }
+  explicit Meanwhile(const void* next) : next_(static_cast<const char*>(next)) {}
   template <int64_t kBytes>
   AA_INLINE void fetch(int64_t offset) {
-    const char* const from = part_ + offset;
+    const char* const from = next_ + offset;
 #pragma GCC unroll 4
     for (int64_t i = 0; i < kBytes; i += 64) {
       __builtin_prefetch(from + i + kFar, 0, 2);
@@ -378,9 +381,22 @@ class Meanwhile {
   }
   Range range(int32_t dtype) const { return accumulator_.range(dtype); }
 
+  // For a part of the group that begins `bytes` bytes behind the group's beginning.
+  struct Part {
+    Meanwhile* whole;
+    int64_t bytes;
+    Part behind(int64_t further) const { return {whole, bytes + further}; }
+    AA_INLINE Meanwhile open() const {
+      Meanwhile part = *whole;
+      part.next_ += bytes;
+      return part;
+    }
+    AA_INLINE void close(const Meanwhile& part) const { whole->accumulator_ = part.accumulator_; }
+  };
+
  private:
   static constexpr int64_t kFar = 3072, kNear = 1024;  // bytes, into the second-level and into the first-level cache
-  const char *next_, *part_;
+  const char* next_;
   Accumulator<T, kMagnitude> accumulator_;
 };
 #endif

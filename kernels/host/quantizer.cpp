@@ -447,17 +447,17 @@ struct Job {
     alignas(64) uint8_t packed[kBlock / 2];
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = smaller(kBlock, end - i);
-      ahead.seek((i - begin) * bytes_of(source.dtype));
+      const Ahead here = ahead.behind((i - begin) * bytes_of(source.dtype));
       Target to{integers, false};
       if (s.finite && source.lies_dense()) {
         if (bits == 8) {
           if (uint8_t* const lines = out.lines(n)) to = {reinterpret_cast<int8_t*>(lines), true};
         }
         with_elements(source.x, source.dtype, i, n, buffer,
-                      [&](const auto* x) { quantize_block(x, padded(n), s, draw(random, i, n, words), ahead, to); });
+                      [&](const auto* x) { quantize_block(x, padded(n), s, draw(random, i, n, words), here, to); });
       } else if (s.finite) {
         const float* x = source(i, n, buffer);
-        quantize_block(x, padded(n), s, draw(random, i, n, words), ahead, to);
+        quantize_block(x, padded(n), s, draw(random, i, n, words), here, to);
         if (source.error.data) source.error.update(x, integers, s, i, n);
       } else {
         __builtin_memset(integers, 0, static_cast<size_t>(padded(n)));

@@ -10,8 +10,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <new>
 #include <string>
+#include <utility>
 
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/error.h"
@@ -31,13 +33,18 @@ namespace anyaccel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // The bits of all whole lines of kStreams equal parts of the memory, combined, so that every load counts. Prefetches
-// `near` bytes ahead into the first level cache and `far` ahead into the second, unless 0.
-template <int kStreams, int kNear, int kFar>
+// `near` bytes ahead into the first level cache and `far` ahead into the second, unless 0. kStaggered: the parts are whole pages and
+// a fraction of one apart, so that no two enter a page together (kernels/gemv_staggered-inl.h says why).
+template <int kStreams, int kNear, int kFar, bool kStaggered = false>
 uint32_t read_streams(const char* data, size_t bytes) {
   const hn::ScalableTag<uint32_t> words;
   constexpr size_t kLine = 64;
   constexpr size_t kStep = hn::MaxLanes(hn::ScalableTag<uint32_t>()) * sizeof(uint32_t);
-  const size_t part = bytes / kStreams / kLine * kLine;
+  size_t part = bytes / kStreams / kLine * kLine;
+  if constexpr (kStaggered) {
+    constexpr size_t kPage = 4096, kApart = kPage / 4;
+    if (part >= kPage) part = (part - kApart) / kPage * kPage + kApart;
+  }
   hn::Vec<decltype(words)> sums[kStreams];
   AA_UNROLL for (int s = 0; s < kStreams; ++s) sums[s] = hn::Zero(words);
   for (size_t i = 0; i < part; i += kLine) {
@@ -65,7 +72,9 @@ uint32_t read_way(int way, const char* data, size_t bytes) {
     case 1: return read_streams<4, 1024, 0>(data, bytes);
     case 2: return read_streams<4, 4096, 0>(data, bytes);
     case 3: return read_streams<8, 1024, 0>(data, bytes);
-    default: return read_streams<4, 1024, 3072>(data, bytes);
+    case 4: return read_streams<4, 1024, 3072>(data, bytes);
+    case 5: return read_streams<2, 2048, 0, true>(data, bytes);
+    default: return read_streams<4, 1024, 3072, true>(data, bytes);
   }
 }
 
@@ -96,7 +105,7 @@ namespace {
 AA_CPU_EXPORT(read_way);
 AA_CPU_EXPORT(multiply_add);
 
-constexpr int kReadWays = 5;  // of read_way
+constexpr int kReadWays = 7;  // of read_way
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
@@ -109,20 +118,6 @@ void check(const char* what, size_t bytes, double seconds) {
 
 // Results of the measured loops go here, so that the compiler must produce them.
 std::atomic<uint32_t> sink{0};
-
-struct Free {
-  void operator()(char* p) const noexcept { std::free(p); }
-};
-using Memory = std::unique_ptr<char, Free>;
-
-// In large pages, as tensors are: two cores of a Granite Rapids read them 1.25 to 1.6 times as fast as pages of 4 KiB.
-Memory allocate(size_t bytes) {
-  const size_t rounded = (bytes + kLargePage - 1) / kLargePage * kLargePage;
-  Memory memory(static_cast<char*>(std::aligned_alloc(kLargePage, rounded)));
-  if (memory == nullptr) throw std::bad_alloc();
-  madvise(memory.get(), rounded, MADV_HUGEPAGE);
-  return memory;
-}
 
 // A thread's share of `bytes`, in whole words.
 struct Share {
@@ -148,6 +143,45 @@ void fill_random(char* memory, size_t bytes) {
   });
 }
 
+struct Free {
+  void operator()(char* p) const noexcept { std::free(p); }
+};
+
+// Memory with random contents, in large pages, as tensors are: two cores of a Granite Rapids read them 1.25 to 1.6 times as fast as
+// pages of 4 KiB. The next measurement takes the same memory: a virtual machine may give freed memory back to its host some seconds
+// later (free page reporting), which slowed down whatever else was measured by a sixth in every second turn.
+class Memory {
+ public:
+  // At least so many bytes, until the lock of the result is released. Throws std::bad_alloc.
+  struct Held {
+    char* data;
+    std::unique_lock<std::mutex> lock;
+  };
+  static Held take(size_t bytes) {
+    static Memory memory;
+    std::unique_lock lock(memory.mutex_);
+    memory.grow(bytes);
+    return {memory.data_.get(), std::move(lock)};
+  }
+
+ private:
+  void grow(size_t bytes) {
+    const size_t rounded = (bytes + kLargePage - 1) / kLargePage * kLargePage;
+    if (rounded <= size_) return;
+    size_ = 0;
+    data_.reset();
+    data_.reset(static_cast<char*>(std::aligned_alloc(kLargePage, rounded)));
+    if (data_ == nullptr) throw std::bad_alloc();
+    madvise(data_.get(), rounded, MADV_HUGEPAGE);
+    fill_random(data_.get(), rounded);
+    size_ = rounded;
+  }
+
+  std::mutex mutex_;
+  std::unique_ptr<char, Free> data_;
+  size_t size_ = 0;
+};
+
 // Calls pass(way) for the ways in turn until the time is over, each at least twice; the best of work / duration.
 template <class Pass>
 double best_rate(double work, int ways, double seconds, Pass pass) {
@@ -165,12 +199,11 @@ double best_rate(double work, int ways, double seconds, Pass pass) {
 
 double best_read_bandwidth(size_t bytes, double seconds) {
   check("best_read_bandwidth", bytes, seconds);
-  const Memory memory = allocate(bytes);
-  fill_random(memory.get(), bytes);
+  const Memory::Held memory = Memory::take(bytes);
   return best_rate(static_cast<double>(bytes), kReadWays, seconds, [&](int way) {
     WorkerPool::instance().run([&](int index, int count) {
       const Share share = share_of(bytes, index, count);
-      sink.fetch_xor(AA_CPU_DISPATCH(read_way)(way, memory.get() + share.begin, share.size));
+      sink.fetch_xor(AA_CPU_DISPATCH(read_way)(way, memory.data + share.begin, share.size));
     });
   });
 }
@@ -179,17 +212,15 @@ double best_copy_bandwidth(size_t bytes, double seconds) {
   check("best_copy_bandwidth", bytes, seconds);
   // An odd number of pages between source and target: exact powers of two would make them meet in the same cache sets.
   constexpr size_t kOffset = 13 * 4096;
-  const Memory memory = allocate(2 * bytes + kOffset);
-  char* const to = memory.get() + bytes / 64 * 64 + kOffset;
-  fill_random(memory.get(), bytes);
-  fill_random(to, bytes);
+  const Memory::Held memory = Memory::take(2 * bytes + kOffset);
+  char* const to = memory.data + bytes / 64 * 64 + kOffset;
   return best_rate(2.0 * static_cast<double>(bytes), 2, seconds, [&](int way) {
     WorkerPool::instance().run([&](int index, int count) {
       const Share share = share_of(bytes, index, count);
       // Large copies bypass the caches on the way out (non-temporal stores), pieces of 64 KiB do not.
       const size_t piece = way == 0 ? std::max<size_t>(share.size, 1) : size_t{1} << 16;
       for (size_t i = 0; i < share.size; i += piece) {
-        std::memcpy(to + share.begin + i, memory.get() + share.begin + i, std::min(piece, share.size - i));
+        std::memcpy(to + share.begin + i, memory.data + share.begin + i, std::min(piece, share.size - i));
       }
       sink.fetch_xor(static_cast<uint32_t>(to[share.begin]));
     });

@@ -108,6 +108,17 @@ HWY_INLINE void add_block(Bf16Dots /*type*/, const uint16_t* const (&w)[kS], con
 }
 #endif
 
+template <class Raw>
+HWY_INLINE void prefetch_near(const Raw* p, int64_t ahead) {
+  const char* bytes = reinterpret_cast<const char*>(p) + ahead;
+  AA_UNROLL for (size_t line = 0; line < kBlock * sizeof(Raw); line += 64) __builtin_prefetch(bytes + line, 0, 3);
+}
+template <class Raw>
+HWY_INLINE void prefetch_far(const Raw* p, int64_t ahead) {
+  const char* bytes = reinterpret_cast<const char*>(p) + ahead;
+  AA_UNROLL for (size_t line = 0; line < kBlock * sizeof(Raw); line += 64) __builtin_prefetch(bytes + line, 0, 2);
+}
+
 // Adds the products of the last columns of a row of weights, fewer than kBlock, with kM rows of x.
 template <class Type, int kM>
 HWY_NOINLINE void add_tail(Type type, const typename Type::Raw* w, int64_t columns, const ElementOfX<Type>* x,

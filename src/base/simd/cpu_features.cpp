@@ -34,17 +34,22 @@ CpuFeatures detect() noexcept {
 #if defined(AA_WITHOUT_AVX512)
   features.avx512 = false;  // these kernels were not compiled
 #endif
+  bool reports_avx10 = false;
   if (features.avx512 && __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx)) {
     features.avx512_vbmi = (ecx >> 1) & 1u;
     features.avx512_vnni = (ecx >> 11) & 1u;
     const bool tiles = (edx >> 24) & 1u;
     features.amx_bf16 = tiles && ((edx >> 22) & 1u);
     features.amx_int8 = tiles && ((edx >> 25) & 1u);
-    if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) features.avx512_bf16 = (eax >> 5) & 1u;
+    if (__get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx)) {
+      features.avx512_bf16 = (eax >> 5) & 1u;
+      reports_avx10 = (edx >> 19) & 1u;
+    }
   }
   __get_cpuid(0, &eax, &ebx, &ecx, &edx);
   const bool is_amd = ebx == signature_AMD_ebx && ecx == signature_AMD_ecx && edx == signature_AMD_edx;
   features.intel = ebx == signature_INTEL_ebx && ecx == signature_INTEL_ecx && edx == signature_INTEL_edx;
+  features.granite_rapids = features.intel && reports_avx10;
   features.fast_bf16_dot = features.avx512_bf16 && is_amd;
   features.fast_bf16 = features.amx_bf16 || features.fast_bf16_dot;
   // Family: bits 8 to 11, plus bits 20 to 27 where these are 15.

@@ -20,8 +20,10 @@ namespace {
 // Bytes of x as F32 that each thread keeps near while rows of weights pass: half of a second-level cache.
 constexpr int64_t kBlockBytes = 1 << 20;
 constexpr int64_t kFewestBlockRows = 31, kMostBlockRows = 96;
-// Fewer rows of x than this are computed by gemv() at the speed of memory, which the matrix unit's kernel misses.
-constexpr int64_t kFewestUnitRows = 5;
+// Fewer rows of x than this are computed by gemv() at the speed of memory, which the matrix unit's kernel misses. The first on an
+// Emerald Rapids; on two cores of a Granite Rapids five and six rows read 31 to 36 GB/s by gemv(), in a single pass over the weights,
+// and 28 to 30 by the unit, and seven rows 24 and 28 to 30.
+int64_t fewest_unit_rows() { return cpu_features().granite_rapids ? 7 : 5; }
 
 // Returns whether the matrix unit can compute the call.
 bool by_matrix_unit(const Matmul& args) { return isa() == Isa::Amx && has_bf16_rows(args); }
@@ -39,7 +41,7 @@ void run_by_row(const Matmul& args) {
 
 void multiply(const Matmul& args) {
   if (args.m == 0) return;
-  const bool unit = args.m >= kFewestUnitRows && by_matrix_unit(args);
+  const bool unit = args.m >= fewest_unit_rows() && by_matrix_unit(args);
   const bool few = !unit && are_few_rows(args);
   // Few rows that oneDNN does not take leave no choice and are not counted as one.
   if ((!few || onednn_takes(args)) && choose_onednn(args)) {

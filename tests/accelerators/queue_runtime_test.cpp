@@ -429,9 +429,9 @@ TEST_F(QueueRuntime, AFailureIsPassedOnByEveryCallThatTells) {
     const char* name;
     void (*tell)(abi::Stream& stream);
   };
-  for (const auto& [name, tell] : {Telling{"query", [](abi::Stream& s) { s.query(); }},
-                                   {"synchronize", [](abi::Stream& s) { s.synchronize(); }},
-                                   {"close", [](abi::Stream& s) { s.close(); }}}) {
+  for (const Telling& way : {Telling{"query", [](abi::Stream& s) { s.query(); }},
+                             {"synchronize", [](abi::Stream& s) { s.synchronize(); }},
+                             {"close", [](abi::Stream& s) { s.close(); }}}) {
     const auto failing = device->stream_create({});
     const auto waiting = device->stream_create({});
     const auto behind = device->stream_create({});
@@ -444,10 +444,11 @@ TEST_F(QueueRuntime, AFailureIsPassedOnByEveryCallThatTells) {
     behind->wait_event(*later);
     vendor->events_pass = true;
     vendor->stream_errors[failing->native()] = error_failed;
-    EXPECT_EQ(failure_of([&] { tell(*behind); }).native_code(), error_failed) << name << " behind";
-    EXPECT_EQ(failure_of([&] { tell(*waiting); }).native_code(), error_failed) << name;
-    EXPECT_EQ(failure_of([&] { waiting->synchronize(); }).native_code(), error_failed) << name << ", then synchronize";
-    EXPECT_EQ(failure_of([&] { later->synchronize(); }).native_code(), error_failed) << name << ", then its event";
+    EXPECT_EQ(failure_of([&] { way.tell(*behind); }).native_code(), error_failed) << way.name << " behind";
+    EXPECT_EQ(failure_of([&] { way.tell(*waiting); }).native_code(), error_failed) << way.name;
+    EXPECT_EQ(failure_of([&] { waiting->synchronize(); }).native_code(), error_failed)
+        << way.name << ", then synchronize";
+    EXPECT_EQ(failure_of([&] { later->synchronize(); }).native_code(), error_failed) << way.name << ", then its event";
     vendor->stream_errors.erase(failing->native());
   }
 }

@@ -360,6 +360,19 @@ TEST_P(MatmulTest, FewRowsAreSeveralPasses) {
   }
 }
 
+// One row of x by 16-bit weights may be multiplied in two streams, of which the second begins its rows later: by a part of a row that
+// depends on how far apart the streams lie, and not at all where rows are short.
+TEST_P(MatmulTest, OneRowByTwoStreams) {
+  for (const auto& [x, w] : {std::pair{DType::BF16, DType::BF16}, {DType::F32, DType::F16}, {DType::F32, DType::F32}}) {
+    for (const int64_t k : {32, 512, 544, 1024, 1056, 2048, 2560, 5632}) {
+      for (const int64_t n : {1, 2, 3, 6, 7, 10, 21}) {
+        check_linear({.m = 1, .n = n, .k = k, .x = x, .w = w});
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
 // As the results of a token's experts are summed: weights of few columns, whose elements are adjacent.
 TEST_P(MatmulTest, FewColumnsAreSummed) {
   for (const int64_t k : {2, 8, 64, 65}) {
@@ -374,9 +387,18 @@ TEST_P(MatmulTest, FewColumnsAreSummed) {
 // The sums of a row have one order, whatever rows are computed with it: "linear_by_row" promises it.
 TEST_P(MatmulTest, ARowDoesNotDependOnItsNeighbours) {
   if (device_under_test()) GTEST_SKIP() << "tests the CPU's kernel";
-  for (const auto& [x_type, w_type] :
-       {std::pair{DType::BF16, DType::BF16}, {DType::F32, DType::BF16}, {DType::F16, DType::F16}}) {
-    const int64_t most = 33, n = 45, k = 2085;
+  struct Types {
+    DType x, w;
+    int64_t k;
+  };
+  // The second k is a whole number of what the loops take at once.
+  for (const auto& [x_type, w_type, k] : {Types{DType::BF16, DType::BF16, 2085},
+                                          {DType::F32, DType::BF16, 2085},
+                                          {DType::F16, DType::F16, 2085},
+                                          {DType::BF16, DType::BF16, 2048},
+                                          {DType::F32, DType::BF16, 2048},
+                                          {DType::F16, DType::F16, 2048}}) {
+    const int64_t most = 33, n = 45;
     auto x = TestMatrix::random(x_type, most, k, Layout::Dense, generator_);
     auto w = TestMatrix::random(w_type, n, k, Layout::Dense, generator_);
     TestMatrix absent;

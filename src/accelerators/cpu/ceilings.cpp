@@ -13,7 +13,6 @@
 #include <mutex>
 #include <new>
 #include <string>
-#include <utility>
 
 #include "accelerators/cpu/worker_pool.h"
 #include "anyaccel/error.h"
@@ -32,9 +31,9 @@ HWY_BEFORE_NAMESPACE();
 namespace anyaccel::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The bits of all whole lines of kStreams equal parts of the memory, combined, so that every load counts. Prefetches
-// `near` bytes ahead into the first level cache and `far` ahead into the second, unless 0. kStaggered: the parts are whole pages and
-// a fraction of one apart, so that no two enter a page together (kernels/gemv_staggered-inl.h says why).
+// The bits of all whole lines of kStreams equal parts of the memory, combined, so that every load counts. Prefetches `near`
+// bytes ahead into the first level cache and `far` ahead into the second, unless 0. kStaggered: the parts are whole pages and a
+// fraction of one apart, so that no two enter a page together (kernels/gemv_staggered-inl.h says why).
 template <int kStreams, int kNear, int kFar, bool kStaggered = false>
 uint32_t read_streams(const char* data, size_t bytes) {
   const hn::ScalableTag<uint32_t> words;
@@ -55,6 +54,11 @@ uint32_t read_streams(const char* data, size_t bytes) {
       AA_UNROLL for (size_t b = 0; b < kLine; b += kStep) {
         sums[s] = hn::Xor(sums[s], hn::LoadU(words, reinterpret_cast<const uint32_t*>(p + b)));
       }
+    }
+  }
+  if constexpr (kStaggered) {
+    for (size_t i = part * kStreams; i + kLine <= bytes; i += kStep) {
+      sums[0] = hn::Xor(sums[0], hn::LoadU(words, reinterpret_cast<const uint32_t*>(data + i)));
     }
   }
   // Not the lanes' sum, which Highway takes in signed numbers.
@@ -143,44 +147,43 @@ void fill_random(char* memory, size_t bytes) {
   });
 }
 
-struct Free {
-  void operator()(char* p) const noexcept { std::free(p); }
-};
-
-// Memory with random contents, in large pages, as tensors are: two cores of a Granite Rapids read them 1.25 to 1.6 times as fast as
-// pages of 4 KiB. The next measurement takes the same memory: a virtual machine may give freed memory back to its host some seconds
-// later (free page reporting), which slowed down whatever else was measured by a sixth in every second turn.
+// Memory with random contents, in large pages, as tensors are: two cores of a Granite Rapids read them 1.25 to 1.6 times as
+// fast as pages of 4 KiB. Each page is first written by the thread that takes it in a measurement, as share_of() says.
+//
+// It is kept for the next measurement of the same size: a virtual machine may give freed memory back to its host some seconds
+// later (free page reporting), which slowed down whatever else was measured then by a sixth.
 class Memory {
  public:
-  // At least so many bytes, until the lock of the result is released. Throws std::bad_alloc.
-  struct Held {
-    char* data;
-    std::unique_lock<std::mutex> lock;
-  };
-  static Held take(size_t bytes) {
-    static Memory memory;
-    std::unique_lock lock(memory.mutex_);
-    memory.grow(bytes);
-    return {memory.data_.get(), std::move(lock)};
-  }
-
- private:
-  void grow(size_t bytes) {
-    const size_t rounded = (bytes + kLargePage - 1) / kLargePage * kLargePage;
-    if (rounded <= size_) return;
+  char* take(size_t bytes) {
+    if (bytes == size_) return data_.get();
     size_ = 0;
     data_.reset();
+    const size_t rounded = (bytes + kLargePage - 1) / kLargePage * kLargePage;
     data_.reset(static_cast<char*>(std::aligned_alloc(kLargePage, rounded)));
     if (data_ == nullptr) throw std::bad_alloc();
     madvise(data_.get(), rounded, MADV_HUGEPAGE);
-    fill_random(data_.get(), rounded);
-    size_ = rounded;
+    fill_random(data_.get(), bytes);
+    size_ = bytes;
+    return data_.get();
   }
 
-  std::mutex mutex_;
+ private:
+  struct Free {
+    void operator()(char* p) const noexcept { std::free(p); }
+  };
   std::unique_ptr<char, Free> data_;
   size_t size_ = 0;
 };
+
+// What is read, and what copies are written to. A measurement holds the lock.
+struct Areas {
+  std::mutex mutex;
+  Memory from, to;
+};
+Areas& areas() {
+  static Areas kept;
+  return kept;
+}
 
 // Calls pass(way) for the ways in turn until the time is over, each at least twice; the best of work / duration.
 template <class Pass>
@@ -199,28 +202,30 @@ double best_rate(double work, int ways, double seconds, Pass pass) {
 
 double best_read_bandwidth(size_t bytes, double seconds) {
   check("best_read_bandwidth", bytes, seconds);
-  const Memory::Held memory = Memory::take(bytes);
+  const std::scoped_lock lock(areas().mutex);
+  const char* const memory = areas().from.take(bytes);
   return best_rate(static_cast<double>(bytes), kReadWays, seconds, [&](int way) {
     WorkerPool::instance().run([&](int index, int count) {
       const Share share = share_of(bytes, index, count);
-      sink.fetch_xor(AA_CPU_DISPATCH(read_way)(way, memory.data + share.begin, share.size));
+      sink.fetch_xor(AA_CPU_DISPATCH(read_way)(way, memory + share.begin, share.size));
     });
   });
 }
 
 double best_copy_bandwidth(size_t bytes, double seconds) {
   check("best_copy_bandwidth", bytes, seconds);
-  // An odd number of pages between source and target: exact powers of two would make them meet in the same cache sets.
+  // An odd number of pages from a large page on, where the source begins: they would meet in the same cache sets otherwise.
   constexpr size_t kOffset = 13 * 4096;
-  const Memory::Held memory = Memory::take(2 * bytes + kOffset);
-  char* const to = memory.data + bytes / 64 * 64 + kOffset;
+  const std::scoped_lock lock(areas().mutex);
+  const char* const from = areas().from.take(bytes);
+  char* const to = areas().to.take(bytes + kOffset) + kOffset;
   return best_rate(2.0 * static_cast<double>(bytes), 2, seconds, [&](int way) {
     WorkerPool::instance().run([&](int index, int count) {
       const Share share = share_of(bytes, index, count);
       // Large copies bypass the caches on the way out (non-temporal stores), pieces of 64 KiB do not.
       const size_t piece = way == 0 ? std::max<size_t>(share.size, 1) : size_t{1} << 16;
       for (size_t i = 0; i < share.size; i += piece) {
-        std::memcpy(to + share.begin + i, memory.data + share.begin + i, std::min(piece, share.size - i));
+        std::memcpy(to + share.begin + i, from + share.begin + i, std::min(piece, share.size - i));
       }
       sink.fetch_xor(static_cast<uint32_t>(to[share.begin]));
     });

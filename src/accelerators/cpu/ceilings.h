@@ -13,12 +13,12 @@ namespace anyaccel::cpu {
 
 // Bytes read per second from `bytes` of memory holding random data, by the best of several ways to read (streams side
 // by side, prefetch distances). Give at least a few times the last level cache: 1 GiB or more. The time to allocate and
-// fill the memory, up to seconds per GiB on a virtual machine, comes on top when more is asked for than before: the memory is kept
-// until the process ends. Measurements of the read and the copy wait for each other.
+// fill the memory, up to seconds per GiB on a virtual machine, comes on top, but not if as much was asked for the last
+// time: the memory is kept until the process ends. Measurements of the read and the copy wait for each other.
 double best_read_bandwidth(size_t bytes, double seconds);
 
 // Bytes read plus bytes written per second when `bytes` are copied to another place, by the best of several ways.
-// Uses 2 * bytes of the same memory.
+// Uses the memory of the read and as much again, which is kept too.
 double best_copy_bandwidth(size_t bytes, double seconds);
 
 // Floating point operations per second of F32 multiply-adds (two each) on registers, sustained over `seconds`: the rate

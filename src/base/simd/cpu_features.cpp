@@ -48,8 +48,8 @@ CpuFeatures detect() noexcept {
   }
   __get_cpuid(0, &eax, &ebx, &ecx, &edx);
   const bool is_amd = ebx == signature_AMD_ebx && ecx == signature_AMD_ecx && edx == signature_AMD_edx;
-  features.intel = ebx == signature_INTEL_ebx && ecx == signature_INTEL_ecx && edx == signature_INTEL_edx;
-  features.granite_rapids = features.intel && reports_avx10;
+  const bool is_intel = ebx == signature_INTEL_ebx && ecx == signature_INTEL_ecx && edx == signature_INTEL_edx;
+  features.granite_rapids = is_intel && reports_avx10;
   features.fast_bf16_dot = features.avx512_bf16 && is_amd;
   features.fast_bf16 = features.amx_bf16 || features.fast_bf16_dot;
   // Family: bits 8 to 11, plus bits 20 to 27 where these are 15.

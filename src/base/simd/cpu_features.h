@@ -29,7 +29,6 @@ struct CpuFeatures {
       false;               // the dot product of bf16 pairs is faster than fp32 multiply-adds: on AMD (Intel's runs at
                            // half of their rate)
   bool fast_bf16 = false;  // products of bf16 run faster than those of fp32: AMX, or the above
-  bool intel = false;
   // Intel's Granite Rapids or one of its successors, the first to report AVX10.
   bool granite_rapids = false;
   // AMD's family 1Ah: Zen 5 and newer, of which Zen 5 was measured. It reads more slowly with prefetches into its

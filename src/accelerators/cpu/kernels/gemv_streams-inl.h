@@ -1,18 +1,18 @@
 // The rows of weights of gemv.cpp as streams. Included by it, once per instruction set.
 //
 // Each thread takes a contiguous span of the weights' rows, cuts it into streams (eight; four for several rows of x and with
-// AVX2, two to four on a Zen 5; three to twelve for tiles) and walks them side by side, so that several sequential reads are in
-// flight. Lines are prefetched at two distances, into the first- and the second-level cache, since Intel's hardware prefetchers
-// alone reach three quarters of the bandwidth; find_distances() has those of other processors. With four streams this
-// reached 97 to 100% of the bandwidth of a loop that only read the same weights, in turns with it (two cores of a
-// Sapphire Rapids virtual machine).
+// AVX2, two to four on a Zen 5, two for one row of x on a Granite Rapids, gemv_staggered-inl.h; three to twelve for tiles) and
+// walks them side by side, so that several sequential reads are in flight. Lines are prefetched at two distances, into the
+// first- and the second-level cache, since Intel's hardware prefetchers alone reach three quarters of the bandwidth;
+// find_distances() has those of other processors. With four streams this reached 97 to 100% of the bandwidth of a loop that
+// only read the same weights, in turns with it (two cores of a Sapphire Rapids virtual machine).
 //
-// A pass multiplies one row of weights of each stream with up to six rows of x (three without AVX-512). More rows of x
-// take several passes over a stretch of the weights' columns, short enough to stay in the first-level cache; every pass
-// prefetches a part of what lies further ahead, so that memory is never idle. On a Zen 5 three streams with more rows of x at
-// once take the place of some of these (gemv_blocks-inl.h). The order in which a row of x is summed does not depend on the
-// number of rows. With AVX2, which has half of the registers, two or more rows are multiplied in
-// tiles instead (gemv_tiles-inl.h), in the same order.
+// A pass multiplies one row of weights of each stream with up to six rows of x (three without AVX-512). More rows of x take
+// several passes over a stretch of the weights' columns, short enough to stay in the first-level cache; every pass prefetches a
+// part of what lies further ahead, so that memory is never idle. On a Zen 5 three streams with more rows of x at once take the
+// place of some of these (gemv_blocks-inl.h). The order in which a row of x is summed does not depend on the number of rows.
+// With AVX2, which has half of the registers, two or more rows are multiplied in tiles instead (gemv_tiles-inl.h), in the same
+// order.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -65,10 +65,10 @@ constexpr int64_t kStretch = 1024, kStretchOfShares = 256;
 
 // The best distances of 0.5 to 4 KiB on Emerald Rapids; 1 to 2 and 2 to 4 KiB were within 1%.
 constexpr Distances kUsualDistances{1024, 3072};
-// For a single pass of several rows of x by 16-bit weights on Intel processors with AVX-512. In turns on two cores of a Granite
-// Rapids virtual machine, two to four rows of 2,048 and of 5,632 columns read 31.0 to 34.4 GB/s with this and 30.7 to 33.9 with the
-// usual distances. Weights of fp32 read 0.97 of what they do with these.
-constexpr Distances kDistancesOfRowsOnIntel{2048, 0};
+// For a single pass of several rows of x by 16-bit weights on a Granite Rapids. In turns on two of its cores, two, three and
+// four rows of 2,048 columns read 31.0, 31.5 and 31.2 GB/s with this and 31.1, 31.1 and 30.7 with the usual distances, and of
+// 5,632 columns 33.8, 34.4 and 34.3 and 33.9, 33.4 and 32.3. Weights of fp32 read 0.97 of what they do with these.
+constexpr Distances kDistancesOfRowsOnGraniteRapids{2048, 0};
 // For one row of x by dot products of pairs on a Zen 4. On two of its cores, steps of a model of 2.1 GB read 33.8 GB/s
 // with these, 31.4 with the above, and 33 with 256 or 384 and 1024 to 2048, in turns with a plain read of the weights at
 // 34.2.
@@ -77,8 +77,8 @@ constexpr Distances kDistancesOfDots{512, 2048};
 // 27 without prefetches; one thread alone read 23, 18.5 and 23.
 constexpr Distances kDistancesOfAvx2{512, 0};
 // On a Zen 5: for kStreamsOfNearRows streams (2,048 bytes read up to 0.08 less while the memory was fast, 4,096 up to 0.05 less
-// while it was slow); for a single pass of four streams, where four rows read 41 and 55 GB/s with this and 38 and 50 with the usual
-// distances.
+// while it was slow); for a single pass of four streams, where four rows read 41 and 55 GB/s with this and 38 and 50 with the
+// usual distances.
 constexpr Distances kDistancesOfNearRows{3072, 0}, kDistancesOfRowsOnZen5{1536, 0};
 // For several passes on a Zen 5. Where a plain read had 73 to 82 GB/s, 7, 8 and 12 rows of x read 53, 50.5 and 43 with this and
 // 49.5, 48 and 42 with 1,536 bytes; where it had 51, 40.8, 40.1 and 41.2 and 40.5, 40 and 40.9.
@@ -93,8 +93,9 @@ Distances find_distances(int64_t rows, int streams, bool only) {
   }
   constexpr bool is_narrow = sizeof(typename Type::Raw) == 2;
   if (rows > 1) {
-    return HWY_TARGET == HWY_AVX3 && cpu_features().intel && is_narrow && only ? kDistancesOfRowsOnIntel
-                                                                               : kUsualDistances;
+    return HWY_TARGET == HWY_AVX3 && cpu_features().granite_rapids && is_narrow && only
+               ? kDistancesOfRowsOnGraniteRapids
+               : kUsualDistances;
   }
   return std::is_same_v<Type, Bf16Dots> ? kDistancesOfDots : kLanes == 8 ? kDistancesOfAvx2 : kUsualDistances;
 }

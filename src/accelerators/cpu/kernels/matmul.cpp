@@ -20,9 +20,9 @@ namespace {
 // Bytes of x as F32 that each thread keeps near while rows of weights pass: half of a second-level cache.
 constexpr int64_t kBlockBytes = 1 << 20;
 constexpr int64_t kFewestBlockRows = 31, kMostBlockRows = 96;
-// Fewer rows of x than this are computed by gemv() at the speed of memory, which the matrix unit's kernel misses. The first on an
-// Emerald Rapids; on two cores of a Granite Rapids five and six rows read 31 to 36 GB/s by gemv(), in a single pass over the weights,
-// and 28 to 30 by the unit, and seven rows 24 and 28 to 30.
+// Fewer rows of x than this are computed by gemv() at the speed of memory, which the matrix unit's kernel misses: five on an
+// Emerald Rapids, seven on a Granite Rapids. On two cores of the latter five and six rows read 31 to 36 GB/s by gemv(), in a
+// single pass over the weights, and 28 to 30 by the unit, and seven rows 24 and 28 to 30.
 int64_t fewest_unit_rows() { return cpu_features().granite_rapids ? 7 : 5; }
 
 // Returns whether the matrix unit can compute the call.

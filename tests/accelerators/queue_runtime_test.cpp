@@ -28,7 +28,8 @@ class FakeVendor final : public Vendor {
   std::map<std::string, int> calls;
   std::map<std::string, int> fails_next;  // by function
   std::map<void*, int> stream_errors;
-  std::map<void*, void*> waited;  // event -> stream that recorded it
+  std::map<EventHandle, StreamHandle> recorded_on;
+  StreamHandle lagging = nullptr;  // a query finds this stream's events not complete
   const OpSet* op_set = nullptr;
   size_t offset = 0;           // of new memory from what malloc gives
   bool takes_pageable = true;  // else a copy from or to memory that is not locked fails
@@ -119,9 +120,13 @@ class FakeVendor final : public Vendor {
     return answer("event_create");
   }
   Answer event_destroy(EventHandle) override { return answer("event_destroy"); }
-  Answer event_record(EventHandle, StreamHandle) override { return answer("event_record"); }
-  Answer event_query(EventHandle, bool& done) override {
-    done = events_pass;  // whatever happened before it: errors are the stream's
+  Answer event_record(EventHandle event, StreamHandle stream) override {
+    recorded_on[event] = stream;
+    return answer("event_record");
+  }
+  Answer event_query(EventHandle event, bool& done) override {
+    done = events_pass &&
+           (!lagging || recorded_on[event] != lagging);  // whatever happened before it: errors are the stream's
     return answer("event_query");
   }
   Answer event_synchronize(EventHandle) override { return answer("event_synchronize"); }
@@ -453,6 +458,75 @@ TEST_F(QueueRuntime, AFailureIsPassedOnByEveryCallThatTells) {
   }
 }
 
+// The end of what waited is not known to be without a failure before the query of what it waited for has answered.
+TEST_F(QueueRuntime, AFailureIsNotLostWhereAQueryLagsBehind) {
+  for (const bool by_stream : {false, true}) {
+    const auto failing = device->stream_create({});
+    const auto waiting = device->stream_create({});
+    const auto event = device->event_create({});
+    const auto later = device->event_create({});
+    vendor->lagging = failing->native();
+    event->record(*failing);
+    waiting->wait_event(*event);
+    later->record(*waiting);
+    EXPECT_FALSE(by_stream ? waiting->query() : later->query());
+    vendor->stream_errors[failing->native()] = error_failed;
+    vendor->lagging = nullptr;
+    const abi::Failure failure = failure_of([&] { by_stream ? waiting->query() : later->query(); });
+    EXPECT_EQ(failure.native_code(), error_failed);
+    vendor->stream_errors.erase(failing->native());
+  }
+}
+
+// As copies and computation do, without waiting for the host in between.
+TEST_F(QueueRuntime, StreamsThatWaitForEachOtherInTurnsKeepNoChainOfRecords) {
+  for (const bool fails : {false, true}) {
+    const auto failing = device->stream_create({});
+    const std::unique_ptr<abi::Stream> streams[] = {device->stream_create({}), device->stream_create({})};
+    auto last = device->event_create({});
+    vendor->events_pass = false;
+    last->record(*failing);
+    streams[0]->wait_event(*last);
+    for (int i = 0; i < 200'000; ++i) {
+      last = device->event_create({});
+      last->record(*streams[i % 2]);
+      streams[1 - i % 2]->wait_event(*last);
+    }
+    if (fails) vendor->stream_errors[failing->native()] = error_failed;
+    vendor->events_pass = true;
+    const int before = vendor->calls["event_query"];
+    if (fails) {
+      EXPECT_EQ(failure_of([&] { last->query(); }).native_code(), error_failed);
+    } else {
+      EXPECT_TRUE(last->query());
+    }
+    EXPECT_LE(vendor->calls["event_query"] - before, 3);  // one for each stream
+    vendor->stream_errors.erase(failing->native());
+  }
+}
+
+// Each record is of later work than the one before, which need not be asked for.
+TEST_F(QueueRuntime, OfManyWaitsForOneStreamTheLastIsAsked) {
+  const auto waiting = device->stream_create({});
+  const auto event = device->event_create({});
+  const auto older = device->event_create({});
+  const auto later = device->event_create({});
+  vendor->events_pass = false;
+  older->record(*stream);
+  for (int i = 0; i < 1000; ++i) {
+    event->record(*stream);
+    waiting->wait_event(*event);
+  }
+  waiting->wait_event(*older);
+  later->record(*waiting);
+  vendor->events_pass = true;
+  const int before = vendor->calls["event_query"];
+  EXPECT_TRUE(later->query());
+  EXPECT_EQ(vendor->calls["event_query"], before + 2);
+  EXPECT_TRUE(event->query());
+  EXPECT_EQ(vendor->calls["event_query"], before + 2);  // it was the last
+}
+
 TEST_F(QueueRuntime, WaitsStayBoundToTheirRecord) {
   const auto event = device->event_create({});
   const auto waiting = device->stream_create({});
@@ -534,8 +608,8 @@ TEST_F(QueueRuntime, LaunchesOfAGraphFollowEachOther) {
   graph->launch(*second);
   EXPECT_EQ(vendor->calls["stream_wait"], 1);
   const int waits = vendor->calls["event_synchronize"];
-  graph.reset();  // nothing of it may be running then
-  EXPECT_EQ(vendor->calls["event_synchronize"], waits + 1);
+  graph.reset();                                             // nothing of it may be running then
+  EXPECT_EQ(vendor->calls["event_synchronize"], waits + 2);  // of both launches
   vendor->events_pass = true;
   device->mem_free(memory);
   device->mem_free(other);

@@ -1,6 +1,8 @@
 // Implements event.h: events.
 #include "accelerators/queue_runtime/event.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "accelerators/queue_runtime/stream.h"
@@ -60,47 +62,29 @@ void StreamCore::wait() {
   keep(answer, *device_, *fault_);
 }
 
-void take_over_faults(StreamFault& fault, std::span<const std::shared_ptr<Record>> waited) {
-  for (const std::shared_ptr<Record>& record : waited) {
-    try {
-      record->complete();
-    } catch (const abi::Failure& failure) {
-      fault.set(failure);
-    }
-  }
-  fault.raise_if_set();
-}
+// ---- points ----------------------------------------------------------------------------------------------------------
 
-// ---- records ---------------------------------------------------------------------------------------------------------
-
-Record::Record(const std::shared_ptr<StreamCore>& stream, bool timed, std::vector<std::shared_ptr<Record>> waited)
+Point::Point(const std::shared_ptr<StreamCore>& stream, bool timed)
     : stream_(stream),
       fault_(stream->fault()),
       device_(stream->shared_device()),
       timed_(timed),
-      event_(device_->acquire_event(timed)),
-      waited_(std::move(waited)) {}
+      number_(stream->next_number()),
+      event_(device_->acquire_event(timed)) {}
 
-Record::~Record() { device_->give_back_event(event_, timed_); }
+Point::~Point() { device_->give_back_event(event_, timed_); }
 
 // The event may be complete without an error although work before it failed: some runtimes report that for the stream
 // only.
-void Record::find_fault() {
+void Point::find_fault() {
   if (const std::shared_ptr<StreamCore> stream = stream_.lock()) stream->complete();
-  std::vector<std::shared_ptr<Record>> waited;
-  {
-    const std::lock_guard lock(mutex_);
-    waited = waited_;
-  }
-  take_over_faults(*fault_, waited);
+  fault_->raise_if_set();
   done_.store(true, std::memory_order_release);
-  const std::lock_guard lock(mutex_);
-  waited_.clear();  // `waited` still has them: they are released after the lock
 }
 
-bool Record::complete() {
+bool Point::complete() {
   device_->usable();
-  if (done_.load(std::memory_order_acquire)) return true;
+  if (passed()) return true;
   fault_->raise_if_set();
   bool done = false;
   keep(device_->ask([&] { return device_->vendor().event_query(event_, done); }), *device_, *fault_);
@@ -108,16 +92,79 @@ bool Record::complete() {
   return done;
 }
 
-void Record::wait() {
+void Point::wait() {
   if (complete()) return;
   keep(device_->ask([&] { return device_->vendor().event_synchronize(event_); }), *device_, *fault_);
   find_fault();
 }
 
+void drop_passed(Waits& waits) {
+  const auto passed = [](const std::shared_ptr<Point>& point) { return point->passed(); };
+  if (!waits || std::ranges::none_of(*waits, passed)) return;
+  auto left = std::make_shared<std::vector<std::shared_ptr<Point>>>();
+  std::ranges::remove_copy_if(*waits, std::back_inserter(*left), passed);
+  waits = left->empty() ? nullptr : std::move(left);
+}
+
+bool is_complete(Point& point) { return point.complete(); }
+
+bool is_complete_after_waiting(Point& point) {
+  point.wait();
+  return true;
+}
+
+bool take_over_faults(StreamFault& fault, const Waits& waits, bool (*ask)(Point& point)) {
+  if (!waits) return true;
+  bool all = true;
+  for (const std::shared_ptr<Point>& point : *waits) {
+    try {
+      all = ask(*point) && all;
+    } catch (const abi::Failure& failure) {
+      fault.set(failure);
+      fault.raise_if_set();
+    }
+  }
+  return all;
+}
+
+// ---- records ---------------------------------------------------------------------------------------------------------
+
+// It is not known to have passed before its waits have answered too: a query of one event may lag behind that of another, and what
+// it waited for tells of a failure only when it is found complete.
+bool Record::ask(bool (*ask)(Point& point)) {
+  point_->device().usable();
+  if (passed()) return true;
+  point_->fault().raise_if_set();
+  if (!ask(*point_) || !take_over_faults(point_->fault(), waits(), ask)) return false;
+  done_.store(true, std::memory_order_release);
+  Waits released;  // after the lock
+  const std::lock_guard lock(mutex_);
+  waits_.swap(released);
+  return true;
+}
+
+Waits Record::added_to(const Waits& earlier, const StreamCore& stream) const {
+  auto all = earlier ? std::make_shared<std::vector<std::shared_ptr<Point>>>(*earlier)
+                     : std::make_shared<std::vector<std::shared_ptr<Point>>>();
+  const auto add = [&](const std::shared_ptr<Point>& point) {
+    if (point->is_of(stream)) return;
+    const auto known = std::ranges::find_if(*all, [&](const auto& other) { return other->is_same_stream(*point); });
+    if (known == all->end()) {
+      all->push_back(point);
+    } else if ((*known)->number() < point->number()) {
+      *known = point;
+    }
+  };
+  add(point_);
+  if (const Waits own = waits()) std::ranges::for_each(*own, add);
+  return all;
+}
+
 double Record::milliseconds_until(Record& end) {
   if (&end == this) return 0;
+  DeviceState& device = point_->device();
   float milliseconds = 0;
-  device_->run([&] { return device_->vendor().event_elapsed(milliseconds, event_, end.event_); });
+  device.run([&] { return device.vendor().event_elapsed(milliseconds, event(), end.event()); });
   return milliseconds;
 }
 

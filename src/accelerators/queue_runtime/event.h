@@ -2,10 +2,11 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <span>
+#include <utility>
 #include <vector>
 
 #include "accelerators/queue_runtime/device_state.h"
@@ -27,6 +28,7 @@ class StreamCore {
   const std::shared_ptr<DeviceState>& shared_device() const noexcept { return device_; }
   StreamHandle handle() const noexcept { return handle_; }
   const std::shared_ptr<StreamFault>& fault() const noexcept { return fault_; }
+  uint64_t next_number() noexcept { return ++points_; }
 
   // Sets what must be done before the device is waited for: work that the stream has held back is enqueued. May be empty.
   void on_wait(std::function<void()> release);
@@ -43,33 +45,34 @@ class StreamCore {
   std::mutex release_mutex_;
   std::function<void()> release_;
   std::shared_ptr<StreamFault> fault_ = std::make_shared<StreamFault>();
+  std::atomic<uint64_t> points_{0};
 };
 
 // One use of an event of the vendor's: recorded at one point of one stream. It is returned to the device's pool when
 // its last owner is destroyed; streams own the records that they make or wait for until they have passed them. So
 // recording an Event again does not affect an earlier wait, whatever the vendor does with an event that is recorded
 // twice. Thread-safe.
-class Record {
+class Point {
  public:
-  // Creates a use that is not recorded yet; the stream records it. `waited` are records of other streams that it waits for before
-  // this one: if work before those has failed, so has the work before this one.
-  Record(const std::shared_ptr<StreamCore>& stream, bool timed, std::vector<std::shared_ptr<Record>> waited);
-  ~Record();
-  Record(const Record&) = delete;
-  Record& operator=(const Record&) = delete;
+  // Creates a use that is not recorded yet. One stream's are numbered in the order in which they are created and recorded.
+  Point(const std::shared_ptr<StreamCore>& stream, bool timed);
+  ~Point();
+  Point(const Point&) = delete;
+  Point& operator=(const Point&) = delete;
 
   EventHandle event() const noexcept { return event_; }
   bool timed() const noexcept { return timed_; }
-  const DeviceState* device() const noexcept { return device_.get(); }
+  DeviceState& device() const noexcept { return *device_; }
+  StreamFault& fault() const noexcept { return *fault_; }
   bool is_of(const StreamCore& stream) const noexcept { return stream.fault() == fault_; }
+  bool is_same_stream(const Point& other) const noexcept { return other.fault_ == fault_; }
+  uint64_t number() const noexcept { return number_; }
 
-  // Returns true if complete() has found it complete, and without an error.
+  // Returns true if it was found complete, and its stream without an error.
   bool passed() const noexcept { return done_.load(std::memory_order_acquire); }
   // These throw the stream's sticky error, and keep a new one there.
   bool complete();
   void wait();  // blocks until it is complete
-  // Milliseconds from this to `end`; both are timed and complete.
-  double milliseconds_until(Record& end);
 
  private:
   void find_fault();
@@ -78,14 +81,59 @@ class Record {
   std::shared_ptr<StreamFault> fault_;
   std::shared_ptr<DeviceState> device_;
   const bool timed_;
+  const uint64_t number_;
   const EventHandle event_;
-  std::atomic<bool> done_{false};  // complete, and without an error
-  std::mutex mutex_;               // guards the next
-  std::vector<std::shared_ptr<Record>> waited_;
+  std::atomic<bool> done_{false};
 };
 
-// A stream that waited for a record of a failed one has failed too. Throws the stream's error, if there is one.
-void take_over_faults(StreamFault& fault, std::span<const std::shared_ptr<Record>> waited);
+// The last point of every other stream that work waits for, itself or by way of other streams. A list that does not change is
+// shared by all records between two waits. Null: none.
+using Waits = std::shared_ptr<const std::vector<std::shared_ptr<Point>>>;
+
+// Leaves out what has passed.
+void drop_passed(Waits& waits);
+
+// Asks about a point, as Point::complete() and Point::wait() do.
+bool is_complete(Point& point);
+bool is_complete_after_waiting(Point& point);
+
+// Work that waited for a failed stream has failed too: keeps the error in `fault` and throws it. Returns true if all have passed.
+bool take_over_faults(StreamFault& fault, const Waits& waits, bool (*ask)(Point& point));
+
+// A point of a stream, and what the work before it waited for on other streams: if that has failed, so has this. Thread-safe.
+class Record {
+ public:
+  Record(const std::shared_ptr<StreamCore>& stream, bool timed, Waits waits)
+      : point_(std::make_shared<Point>(stream, timed)), waits_(std::move(waits)) {}
+
+  EventHandle event() const noexcept { return point_->event(); }
+  bool timed() const noexcept { return point_->timed(); }
+  const DeviceState* device() const noexcept { return &point_->device(); }
+  bool is_of(const StreamCore& stream) const noexcept { return point_->is_of(stream); }
+
+  // Returns true if complete() has found it complete, and without an error.
+  bool passed() const noexcept { return done_.load(std::memory_order_acquire); }
+  // These throw the stream's sticky error, and keep a new one there.
+  bool complete() { return ask(is_complete); }
+  void wait() { ask(is_complete_after_waiting); }  // blocks until it is complete
+  // Milliseconds from this to `end`; both are timed and complete.
+  double milliseconds_until(Record& end);
+
+  // What work on `stream` waits for that waited for `earlier`, and now for this.
+  Waits added_to(const Waits& earlier, const StreamCore& stream) const;
+
+ private:
+  bool ask(bool (*ask)(Point& point));
+  Waits waits() const {
+    const std::lock_guard lock(mutex_);
+    return waits_;
+  }
+
+  const std::shared_ptr<Point> point_;
+  std::atomic<bool> done_{false};  // complete, and without an error
+  mutable std::mutex mutex_;       // guards the next
+  Waits waits_;                    // null too once it is done
+};
 
 using EventCore = streams::EventCore<Record>;
 

@@ -147,7 +147,7 @@ void Stream::close() {
   const Answer answer = device().ask([&] { return device().vendor().stream_synchronize(core_->handle()); });
   core_->fault()->raise_if_set();
   device().check(answer);
-  take_over_faults();
+  take_over_faults(is_complete_after_waiting);
 }
 
 // ---- copies and fills ------------------------------------------------------------------------------------------------
@@ -308,9 +308,13 @@ void Stream::fill_locked(const aa_fill& what) {
 
 // ---- records and waits -----------------------------------------------------------------------------------------------
 
-void Stream::take_over_faults() {
-  const std::lock_guard lock(mutex_);
-  queue_runtime::take_over_faults(*core_->fault(), waited_);
+bool Stream::take_over_faults(bool (*ask)(Point& point)) {
+  Waits waits;
+  {
+    const std::lock_guard lock(mutex_);
+    waits = waits_;
+  }
+  return queue_runtime::take_over_faults(*core_->fault(), waits, ask);
 }
 
 void Stream::release_passed() {
@@ -319,9 +323,7 @@ void Stream::release_passed() {
     if (own == kept_.end()) return;
     try {
       if (!own->record->complete()) return;
-      for (auto kept = kept_.begin(); kept != own; ++kept) kept->record->complete();
-    } catch (const abi::Failure& failure) {
-      core_->fault()->set(failure);
+    } catch (const abi::Failure&) {
       return;  // the stream has failed, and keeps its records until it is destroyed
     }
     kept_.erase(kept_.begin(), own + 1);
@@ -330,8 +332,8 @@ void Stream::release_passed() {
 
 std::shared_ptr<Record> Stream::mark_locked(bool timed) {
   release_passed();
-  std::erase_if(waited_, [](const std::shared_ptr<Record>& record) { return record->passed(); });
-  auto record = std::make_shared<Record>(core_, timed, waited_);
+  drop_passed(waits_);
+  auto record = std::make_shared<Record>(core_, timed, waits_);
   kept_.push_back({record, true});
   try {
     device().run([&] { return device().vendor().event_record(record->event(), core_->handle()); });
@@ -357,15 +359,16 @@ void Stream::record(const std::shared_ptr<EventCore>& event) {
 void Stream::wait_for(const std::shared_ptr<Record>& record) {
   if (record->is_of(*core_) || record->passed()) return;
   const std::lock_guard lock(mutex_);
-  waited_.push_back(record);
+  // The error of a stream that has failed is kept, so that another one adds nothing.
+  Waits waits = core_->fault()->is_set() ? nullptr : record->added_to(waits_, *core_);
+  kept_.push_back({record, false});
   try {
-    kept_.push_back({record, false});
     device().run([&] { return device().vendor().stream_wait(core_->handle(), record->event()); });
   } catch (...) {
-    if (!kept_.empty() && kept_.back().record == record) kept_.pop_back();
-    waited_.pop_back();
+    kept_.pop_back();
     throw;
   }
+  waits_ = std::move(waits);
   // A stream that only ever waits would keep every record.
   constexpr size_t many = 64;
   if (kept_.size() % many == 0) mark_locked(false);
@@ -411,16 +414,14 @@ void Stream::refuse_while_capturing() {
 bool Stream::query() {
   release_held();
   refuse_while_capturing();
-  if (!core_->complete()) return false;
-  take_over_faults();
-  return true;
+  return core_->complete() && take_over_faults(is_complete);
 }
 
 void Stream::synchronize() {
   release_held();
   refuse_while_capturing();
   core_->wait();
-  take_over_faults();
+  take_over_faults(is_complete_after_waiting);
 }
 
 void Stream::host_call(void (*function)(void* user), void* user) {

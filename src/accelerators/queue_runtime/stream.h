@@ -100,7 +100,7 @@ class Stream final : public abi::Stream {
   void copy_locked(const aa_copy& what);
   void fill_locked(const aa_fill& what);
   std::shared_ptr<Record> mark_locked(bool timed);
-  void take_over_faults();
+  bool take_over_faults(bool (*ask)(Point& point));
   void release_passed();
   const OpSet& ops() const;
   // Returns false if the call must be made now: outside of a step, or if the vendor's ops are not made together.
@@ -122,10 +122,10 @@ class Stream final : public abi::Stream {
   std::vector<std::shared_ptr<KeptCall>> held_;
   std::vector<void*> step_memory_;  // workspaces of steps, each twice as large as the one before; the last is used
   size_t step_bytes_ = 0;
-  std::mutex ops_mutex_;                         // one thread enqueues an op at a time
-  std::mutex mutex_;                             // one thread enqueues at a time; guards the next four
-  std::deque<Kept> kept_;                        // records that the device may still use
-  std::vector<std::shared_ptr<Record>> waited_;  // of other streams, not known to have passed without a failure
+  std::mutex ops_mutex_;   // one thread enqueues an op at a time
+  std::mutex mutex_;       // one thread enqueues at a time; guards the next four
+  std::deque<Kept> kept_;  // records that the device may still use
+  Waits waits_;            // of all work so far, as far as it is not known to have passed
   streams::CaptureOf<Capture> captures_{this};
   std::array<Staging, 2> staging_;  // while one is filled or read, the other is being copied
 };

@@ -18,6 +18,10 @@ class StreamFault {
     const std::lock_guard lock(mutex_);
     if (!failure_) failure_ = failure;
   }
+  bool is_set() const {
+    const std::lock_guard lock(mutex_);
+    return failure_.has_value();
+  }
   void raise_if_set() const {
     const std::lock_guard lock(mutex_);
     if (failure_) throw abi::Failure(*failure_);

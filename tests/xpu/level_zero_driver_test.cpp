@@ -524,20 +524,27 @@ TEST_F(LevelZero, AFailedCommandSticksToItsStream) {
   }).expect_clean();
 }
 
-// Launches follow each other on all streams, but not one that has failed. Here its stream fails because the host cannot wait for it
-// while a host call holds it.
-TEST_F(LevelZero, ALaunchDoesNotFollowAFailedOne) {
+// Launches follow each other on all streams. One whose stream has failed is nothing to wait for, but it may still run. Here the
+// stream fails because the host cannot wait for it while a host call holds it.
+TEST_F(LevelZero, ALaunchIsRefusedWhileAFailedOneMayStillRun) {
   Child({{"SIM_FAULT", "fail:zeEventHostSynchronize,call=2"}, {"SIM_HANG_SECONDS", "10"}}, [] {
     OpenedDevice d;
     const auto& graphs = d.extension<aa_graph_table>(AA_GRAPH_EXTENSION);
     aa_stream* failing = d.stream();
     aa_stream* other = d.stream();
-    constexpr size_t size = 100;
-    void* memory = d.memory(size);
-    std::vector<unsigned char> data(size);
+    // Each launch moves the bytes on by one part, so that the result tells how many there were.
+    constexpr size_t part = 25, size = 4 * part;
+    auto* const memory = static_cast<unsigned char*>(d.memory(size));
+    const auto parts = [](const std::vector<unsigned char>& values) {
+      std::vector<unsigned char> bytes;
+      for (const unsigned char value : values) bytes.insert(bytes.end(), part, value);
+      return bytes;
+    };
+    std::vector<unsigned char> data = parts({4, 3, 2, 1});
+    ok(d.table.copy_async(failing, memory, data.data(), size, AA_COPY_HOST_TO_DEVICE));
     ok(graphs.capture_begin(other));
-    const unsigned char pattern = 7;
-    ok(d.table.fill_async(other, memory, &pattern, 1, size));
+    for (unsigned char* to = memory + 3 * part; to > memory; to -= part)
+      ok(d.table.copy_async(other, to, to - part, part, AA_COPY_DEVICE_TO_DEVICE));
     aa_graph* graph = nullptr;
     ok(graphs.capture_end(other, &graph));
     struct Gate {
@@ -559,13 +566,16 @@ TEST_F(LevelZero, ALaunchDoesNotFollowAFailedOne) {
     gate.reached.wait(false);
     // The second wait of the process, whether the thread of the host call needed one or not.
     EXPECT_EQ(error(d.table.event_synchronize(event)).first, AA_UNKNOWN);
+    const auto refused = error(graphs.launch(graph, other));
+    EXPECT_EQ(refused.first, AA_FAILED_PRECONDITION);
+    EXPECT_NE(refused.second.find("earlier launch"), std::string::npos) << refused.second;
+    gate.open = true;
+    gate.open.notify_all();
+    error(d.table.stream_destroy(failing));  // waits for its launch
     ok(graphs.launch(graph, other));
     ok(d.table.copy_async(other, data.data(), memory, size, AA_COPY_DEVICE_TO_HOST));
     ok(d.table.stream_synchronize(other));
-    EXPECT_EQ(data, std::vector<unsigned char>(size, 7));
-    gate.open = true;
-    gate.open.notify_all();
-    error(d.table.stream_destroy(failing));
+    EXPECT_EQ(data, parts({4, 4, 4, 3}));
     ok(d.table.stream_destroy(other));
     ok(d.table.event_destroy(event));
     ok(graphs.destroy(graph));

@@ -40,7 +40,7 @@ typedef struct aa_graph_table {
   AA_CALL(capture_status, aa_stream* stream, int32_t* out_capturing);
   /* Runs the recorded work in order on `stream`, of the same device. If an earlier launch has not completed, the two
    * run one after another, as if `stream` had waited for a record behind the earlier one; one that has failed before is
-   * not waited for. since 2.0 */
+   * not waited for. Returns AA_FAILED_PRECONDITION where such a one may still be running and the two must not. since 2.0 */
   AA_CALL(launch, aa_graph* graph, aa_stream* stream);
   /* Returns the number of recorded items, for reports. since 2.0 */
   AA_CALL(node_count, aa_graph* graph, int64_t* out_count);

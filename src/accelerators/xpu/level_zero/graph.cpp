@@ -85,13 +85,16 @@ void Graph::keep_end(Stream& stream) noexcept {
   }
 }
 
-// A list must not run twice at the same time. A launch that has failed is nothing to wait for: its end may never be signaled.
+// A list must not run twice at the same time, or the signals of two launches become one. The end of a launch whose stream has failed
+// may never be signaled, so that nothing can wait for it; but as long as it is not, the launch may still run.
 void Graph::follow_last_launch(Stream& stream) {
-  if (!last_launch_) return;
-  try {
-    if (last_launch_->complete()) return;
-  } catch (const abi::Failure&) {
-    return;
+  if (!last_launch_ || stream.made(*last_launch_) || last_launch_->passed()) return;
+  device_->usable();
+  if (last_launch_->fault()->is_set()) {
+    throw abi::Failure(
+        AA_FAILED_PRECONDITION,
+        "the graph's earlier launch, on another stream, has not ended, and that stream has failed: destroy it, which "
+        "waits for its work, before the graph is launched again, or capture another graph");
   }
   stream.wait_for(last_launch_);
 }

@@ -161,7 +161,7 @@ void Stream::wait_locked(const std::shared_ptr<Record>& record) {
 }
 
 void Stream::wait_for(std::shared_ptr<Record> record) {
-  if (!record || record->fault() == fault_ || record->passed()) return;
+  if (!record || made(*record) || record->passed()) return;
   std::lock_guard lock(mutex_);
   wait_locked(record);
 }

@@ -42,6 +42,7 @@ class Stream final : public abi::Stream {
   void record(const std::shared_ptr<EventCore>& event);
   // Later work waits for the record; null: for nothing.
   void wait_for(std::shared_ptr<Record> record);
+  bool made(const Record& record) const noexcept { return record.fault() == fault_; }
   // Runs the list on the queue, after all work so far and before later work.
   void run(RecordedList& list, QueueHandle queue);
 

@@ -1,6 +1,6 @@
-// Cases of the ops that compute by row: what they give for a row has the same bits alone, among others, and in every place among them,
-// and it is nearly what the op without "_by_row" gives. Deterministic sessions need the same of other ops, which a driver that has
-// these promises with them.
+// Cases of the ops that compute by row: what they give for a row has the same bits alone, among others, and in every place
+// among them, and it is nearly what the op without "_by_row" gives. Deterministic sessions need the same of other ops,
+// which a driver that has these promises with them.
 #include <algorithm>
 #include <cmath>
 #include <memory>
@@ -15,9 +15,9 @@ namespace by_row_group {
 namespace {
 
 constexpr int32_t f32 = AA_DTYPE_F32, i32 = AA_DTYPE_I32, u8 = AA_DTYPE_U8;
-constexpr size_t rows = 40;
+constexpr size_t few_rows = 40, more_rows = 100;
 
-// A tensor of a call of `rows` rows: one with a row for each, or one that all share.
+// A tensor of a call of several rows: one with a row for each, or one that all share.
 struct Part {
   int32_t dtype = AA_DTYPE_NONE;  // none: absent
   Shape shape;
@@ -30,20 +30,21 @@ Part shared(int32_t dtype, const Shape& shape, unsigned seed, double range = 1) 
   return {dtype, shape, numbers(count_of(shape), seed, range)};
 }
 // `shape` without the rows.
-Part of_rows(int32_t dtype, Shape shape, Values values) {
-  shape.insert(shape.begin(), rows);
+Part of_rows(size_t rows, int32_t dtype, Shape shape, Values values) {
+  shape.insert(shape.begin(), static_cast<int64_t>(rows));
   return {dtype, std::move(shape), std::move(values), true};
 }
-Part of_rows(int32_t dtype, const Shape& shape, unsigned seed, double range = 2) {
-  return of_rows(dtype, shape, numbers(rows * count_of(shape), seed, range));
+Part of_rows(size_t rows, int32_t dtype, const Shape& shape, unsigned seed, double range = 2) {
+  return of_rows(rows, dtype, shape, numbers(rows * count_of(shape), seed, range));
 }
-Part output(int32_t dtype, const Shape& shape) {
-  return of_rows(dtype, shape, Values(rows * count_of(shape), std::nan("")));
+Part output(size_t rows, int32_t dtype, const Shape& shape) {
+  return of_rows(rows, dtype, shape, Values(rows * count_of(shape), std::nan("")));
 }
 
 struct Call {
   std::vector<Part> parts;
   std::vector<size_t> outputs;  // numbers of the parts that are compared
+  size_t rows() const { return static_cast<size_t>(parts[outputs[0]].shape[0]); }
 };
 
 template <class T>
@@ -78,7 +79,7 @@ std::optional<Found> run(const Context& c, OpRun& op, const Call& call, const st
       shape[0] = static_cast<int64_t>(chosen.size());
       values.clear();
       for (const size_t row : chosen) {
-        const Values one = row_of(part.values, row, rows);
+        const Values one = row_of(part.values, row, call.rows());
         values.insert(values.end(), one.begin(), one.end());
       }
     }
@@ -109,11 +110,12 @@ std::vector<size_t> from_to(size_t begin, size_t end) {
 
 template <class Params>
 void check(const Context& c, OpRun& op, OpRun* base, const Call& call, const Params& params, const std::string& what) {
+  const size_t rows = call.rows();
   const std::vector<size_t> everything = from_to(0, rows);
   const auto all = run(c, op, call, everything, params);
   if (!all) return;
   std::vector<std::vector<size_t>> choices = {
-      {0}, {1}, {rows - 1}, {5, 2}, from_to(3, 6), from_to(0, 8), from_to(7, 23), from_to(1, 18), from_to(2, 35)};
+      {0}, {1}, {rows - 1}, {5, 2}, from_to(3, 6), from_to(0, 8), from_to(7, 23), from_to(1, 18), from_to(2, rows - 5)};
   choices.emplace_back(everything.rbegin(), everything.rend());
   for (const std::vector<size_t>& chosen : choices) {
     const auto some = run(c, op, call, chosen, params);
@@ -155,11 +157,14 @@ class Ops {
 
 struct Sizes {
   int64_t outputs, inputs;
+  size_t rows = few_rows;
 };
-constexpr Sizes sizes[] = {{1, 7}, {33, 67}, {64, 256}, {130, 515}};
+// More rows than there are in a block of the products that are cut into blocks, and sums that are cut.
+constexpr Sizes sizes[] = {{1, 7}, {33, 67}, {64, 256, more_rows}, {130, 515}, {16, 2048}};
 
 std::string text(const Sizes& s, int32_t dtype) {
-  return std::to_string(s.outputs) + " outputs of " + std::to_string(s.inputs) + " inputs, " + dtype_text(dtype);
+  return std::to_string(s.rows) + " rows, " + std::to_string(s.outputs) + " outputs of " + std::to_string(s.inputs) +
+         " inputs, " + dtype_text(dtype);
 }
 
 void linear(const Context& c) {
@@ -167,8 +172,9 @@ void linear(const Context& c) {
   for (const int32_t dtype : float_dtypes) {
     for (const Sizes& s : sizes) {
       check(c, ops.op, ops.base(),
-            {{output(dtype, {s.outputs}), of_rows(dtype, {s.inputs}, 1), shared(dtype, {s.outputs, s.inputs}, 2),
-              shared(dtype, {s.outputs}, 3), of_rows(dtype, {s.outputs}, 4)},
+            {{output(s.rows, dtype, {s.outputs}), of_rows(s.rows, dtype, {s.inputs}, 1),
+              shared(dtype, {s.outputs, s.inputs}, 2), shared(dtype, {s.outputs}, 3),
+              of_rows(s.rows, dtype, {s.outputs}, 4)},
              {0}},
             NoParams{}, text(s, dtype));
     }
@@ -180,9 +186,9 @@ void linear_multi(const Context& c) {
   Ops ops(c, "linear_multi_by_row", "linear_multi");
   for (const int32_t dtype : float_dtypes) {
     for (const Sizes& s : sizes) {
-      Call call{{of_rows(dtype, {s.inputs}, 1)}, {1, 4, 7}};
+      Call call{{of_rows(s.rows, dtype, {s.inputs}, 1)}, {1, 4, 7}};
       for (const int64_t outputs : {s.outputs, int64_t{16}, int64_t{3}}) {
-        call.parts.push_back(output(dtype, {outputs}));
+        call.parts.push_back(output(s.rows, dtype, {outputs}));
         call.parts.push_back(shared(dtype, {outputs, s.inputs}, static_cast<unsigned>(outputs)));
         call.parts.push_back(outputs == 16 ? Part{} : shared(dtype, {outputs}, 3));
       }
@@ -198,7 +204,7 @@ void gated_linear(const Context& c) {
     for (const Sizes& s : sizes) {
       const Shape w_shape{s.outputs, s.inputs};
       check(c, ops.op, ops.base(),
-            {{output(dtype, {s.outputs}), of_rows(dtype, {s.inputs}, 1), shared(dtype, w_shape, 2, 0.2),
+            {{output(s.rows, dtype, {s.outputs}), of_rows(s.rows, dtype, {s.inputs}, 1), shared(dtype, w_shape, 2, 0.2),
               shared(dtype, w_shape, 3, 0.2), shared(dtype, {s.outputs}, 4), shared(dtype, {s.outputs}, 5)},
              {0}},
             aa_activation_params{0, AA_ACTIVATION_SILU}, text(s, dtype));
@@ -222,12 +228,12 @@ void quantized_linear(const Context& c) {
   Ops ops(c, "quantized_linear_by_row", "quantized_linear");
   for (const int32_t rounding : {AA_QUANTIZED_EXACT, AA_QUANTIZED_ROUNDED}) {
     for (const int32_t dtype : float_dtypes) {
-      for (const Sizes& s : {Sizes{1, 32}, {33, 96}, {64, 256}, {130, 512}}) {
+      for (const Sizes& s : {Sizes{1, 32}, {33, 96}, {64, 256, more_rows}, {130, 512}, {16, 2048}}) {
         const int64_t count = s.inputs / 32;
         const Part w{u8, {s.outputs, count * 34}, blocks(static_cast<size_t>(s.outputs * count), 2), false, &of_blocks};
         check(c, ops.op, ops.base(),
-              {{output(dtype, {s.outputs}), of_rows(dtype, {s.inputs}, 1), w, shared(dtype, {s.outputs}, 3),
-                of_rows(dtype, {s.outputs}, 4)},
+              {{output(s.rows, dtype, {s.outputs}), of_rows(s.rows, dtype, {s.inputs}, 1), w,
+                shared(dtype, {s.outputs}, 3), of_rows(s.rows, dtype, {s.outputs}, 4)},
                {0}},
               aa_quantized_params{0, AA_BLOCK_Q8_0, rounding}, text(s, dtype));
       }
@@ -239,14 +245,14 @@ void quantized_linear(const Context& c) {
 // Tokens of three sequences, most of the second.
 constexpr int64_t sequences = 3, slots = 70;
 Part sequence_of() {
-  Values which(rows, 1);
-  for (size_t t = 0; t < rows; t += 4) which[t] = static_cast<double>(t % 3);
-  return of_rows(i32, {}, std::move(which));
+  Values which(few_rows, 1);
+  for (size_t t = 0; t < few_rows; t += 4) which[t] = static_cast<double>(t % 3);
+  return of_rows(few_rows, i32, {}, std::move(which));
 }
 Part positions() {
-  Values where(rows);
-  for (size_t t = 0; t < rows; ++t) where[t] = static_cast<double>(t * 31 % slots);
-  return of_rows(i32, {}, std::move(where));
+  Values where(few_rows);
+  for (size_t t = 0; t < few_rows; ++t) where[t] = static_cast<double>(t * 31 % slots);
+  return of_rows(few_rows, i32, {}, std::move(where));
 }
 
 struct Heads {
@@ -266,8 +272,8 @@ void attention(const Context& c) {
       for (const int32_t window : {0, 9}) {
         const Shape cache{sequences, h.keys, slots, h.size};
         check(c, ops.op, ops.base(),
-              {{output(dtype, {h.queries, h.size}), of_rows(dtype, {h.queries, h.size}, 1), shared(dtype, cache, 2),
-                shared(dtype, cache, 3), sequence_of(), positions(), Part{}, Part{}},
+              {{output(few_rows, dtype, {h.queries, h.size}), of_rows(few_rows, dtype, {h.queries, h.size}, 1),
+                shared(dtype, cache, 2), shared(dtype, cache, 3), sequence_of(), positions(), Part{}, Part{}},
                {0}},
               aa_attention_params{0, 0.125f, window, 0}, text(h, dtype, window));
       }
@@ -285,8 +291,8 @@ void quantized_attention(const Context& c) {
         const auto count = static_cast<size_t>(sequences * h.keys * slots * h.size / 32);
         const Part k{u8, shape, blocks(count, 2), false, &of_blocks}, v{u8, shape, blocks(count, 3), false, &of_blocks};
         check(c, ops.op, ops.base(),
-              {{output(dtype, {h.queries, h.size}), of_rows(dtype, {h.queries, h.size}, 1), k, v, sequence_of(),
-                positions(), Part{}, Part{}},
+              {{output(few_rows, dtype, {h.queries, h.size}), of_rows(few_rows, dtype, {h.queries, h.size}, 1), k, v,
+                sequence_of(), positions(), Part{}, Part{}},
                {0}},
               aa_quantized_attention_params{0, 0.125f, window, 0, AA_CACHE_Q8_0}, text(h, dtype, window));
       }
@@ -306,11 +312,11 @@ void rms_norm(const Context& c) {
   OpRun op = promised(c, "rms_norm");
   for (const int32_t dtype : float_dtypes) {
     for (const int64_t width : {7, 64, 515}) {
-      check(
-          c, op, nullptr,
-          {{output(dtype, {width}), of_rows(dtype, {width}, 1), shared(dtype, {width}, 2), of_rows(dtype, {width}, 3)},
-           {0, 3}},
-          aa_norm_params{0, 1e-5f}, "rows of " + std::to_string(width));
+      check(c, op, nullptr,
+            {{output(few_rows, dtype, {width}), of_rows(few_rows, dtype, {width}, 1), shared(dtype, {width}, 2),
+              of_rows(few_rows, dtype, {width}, 3)},
+             {0, 3}},
+            aa_norm_params{0, 1e-5f}, "rows of " + std::to_string(width));
     }
   }
   op.finish();
@@ -319,7 +325,9 @@ void rms_norm(const Context& c) {
 void rope_table(const Context& c) {
   OpRun op = promised(c, "rope_table");
   for (const int64_t pairs : {3, 64}) {
-    check(c, op, nullptr, {{output(f32, {pairs}), output(f32, {pairs}), shared(f32, {pairs}, 1), positions()}, {0, 1}},
+    check(c, op, nullptr,
+          {{output(few_rows, f32, {pairs}), output(few_rows, f32, {pairs}), shared(f32, {pairs}, 1), positions()},
+           {0, 1}},
           aa_rope_table_params{0, 1}, std::to_string(pairs) + " pairs");
   }
   op.finish();
@@ -330,8 +338,8 @@ void rope(const Context& c) {
   for (const int32_t dtype : float_dtypes) {
     for (const int64_t size : {6, 64}) {
       check(c, op, nullptr,
-            {{of_rows(dtype, {3, size}, 1), of_rows(dtype, {2, size}, 2), of_rows(f32, {size / 2}, 3, 1),
-              of_rows(f32, {size / 2}, 4, 1)},
+            {{of_rows(few_rows, dtype, {3, size}, 1), of_rows(few_rows, dtype, {2, size}, 2),
+              of_rows(few_rows, f32, {size / 2}, 3, 1), of_rows(few_rows, f32, {size / 2}, 4, 1)},
              {0, 1}},
             aa_rope_params{}, "heads of " + std::to_string(size));
     }

@@ -1,5 +1,6 @@
-// Cases of ops on tensors without elements: nothing is read or written there, a sum of nothing is 0, or what it is added to, and nothing
-// fails. Sizes that are 0 are those of rows, of columns, and of what is summed. The form "null" gives such tensors no memory at all.
+// Cases of ops on tensors without elements: nothing is read or written there, a sum of nothing is 0, or what it is added to,
+// and nothing fails. Sizes that are 0 are those of rows, of columns, and of what is summed. The form "null" gives such
+// tensors no memory at all.
 #include <algorithm>
 #include <cmath>
 #include <memory>

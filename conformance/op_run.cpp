@@ -236,6 +236,7 @@ bool OpRun::run(const std::vector<aa_tensor>& tensors, const void* params, size_
   aa_tensor output{};
   aa_tensor input{};
   if (c_.form == TensorForm::in_place && !put_in_place(used, output, input)) return false;
+  const std::vector<aa_tensor> with_memory = used;
   for (aa_tensor& tensor : used) {
     if (c_.form == TensorForm::null && extent_of(tensor).size == 0) tensor.data = nullptr;
   }
@@ -244,18 +245,23 @@ bool OpRun::run(const std::vector<aa_tensor>& tensors, const void* params, size_
   aa_op_call call{};
   call.struct_size = sizeof(call);
   call.op = op_;
-  call.tensors = shapes.data();
   call.tensor_count = static_cast<uint32_t>(shapes.size());
   call.params = params;
   call.params_size = static_cast<uint32_t>(params_size);
-  // First without data pointers, which must be accepted; a call may be rejected for its data's alignment only if it has
-  // data.
-  const bool shapes_supported = c_.ops->supports(call);
-  call.tensors = used.data();
-  if (!shapes_supported || !c_.ops->supports(call)) {
+  const auto supported = [&](const std::vector<aa_tensor>& given) {
+    call.tensors = given.data();
+    return c_.ops->supports(call);
+  };
+  // A call may be rejected for its data's alignment, which it has only with data. So what is accepted with all data must be accepted
+  // where some or all are left out.
+  if (!supported(with_memory)) {
     ++refused_;
     return false;
   }
+  const std::string refuses =
+      "\"" + name_ + "\" " + what + ": \"supports\" accepts the call with memory, and refuses it ";
+  c_.expect(supported(shapes), refuses + "where no tensor has its data yet");
+  c_.expect(supported(used), refuses + "where tensors without elements have none");
   ++who_[c_.ops->source(call)];
   Bytes given;
   const Extent place = extent_of(input);

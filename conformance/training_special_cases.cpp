@@ -1,5 +1,5 @@
-// Cases of the ops of training with NaNs and infinities, which show in what is computed from them and nowhere else. What an output
-// held before is a NaN where it must not be read.
+// Cases of the ops of training with NaNs and infinities, which show in what is computed from them and nowhere else. What an
+// output held before is a NaN where it must not be read.
 #include <cmath>
 #include <limits>
 

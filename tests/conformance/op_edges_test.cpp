@@ -1,5 +1,5 @@
-// The cases of the edges of ops notice what they are there for: the CPU driver passes, and the same driver whose op handles an edge
-// wrongly fails the case of that op. Special values and sizes are those of the ops of training, tensors without elements of all.
+// The cases of the edges of ops notice what they are there for: the CPU driver passes, and the same driver whose op handles an
+// edge wrongly fails the case of that op. Special values and sizes are those of the ops of training, tensors without elements of all.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -42,6 +42,19 @@ aa_ops_table ops;
 aa_instance* the_instance = nullptr;
 std::string broken_op;
 Breakage breakage = nullptr;
+// True for a call that a wrong driver says that it does not support.
+using Refusal = bool (*)(const Tensors& tensors);
+Refusal refusal = nullptr;
+
+aa_status* supports(void*, aa_device* device, const aa_op_call* given, int32_t* out_supported) {
+  int32_t number = -1;
+  release_status(good_ops.find(the_instance, broken_op.c_str(), &number));
+  if (given->op == number && refusal({given->tensors, given->tensors + given->tensor_count})) {
+    *out_supported = 0;
+    return nullptr;
+  }
+  return good_ops.supports(device, given, out_supported);
+}
 
 aa_status* enqueue(void*, aa_stream* stream, const aa_op_call* given, int32_t* out_taken) {
   int32_t number = -1;
@@ -67,6 +80,7 @@ aa_status* query_extension(void*, aa_instance* instance, const char* name, uint3
   ops = *static_cast<const aa_ops_table*>(*table);
   good_ops = abi::calls(ops);
   if (breakage) ops.enqueue = enqueue;
+  if (refusal) ops.supports = supports;
   *table = &ops;
   return nullptr;
 }
@@ -248,6 +262,29 @@ aa_status* depends_on_the_place_of_a_row(Call call, const Run& run) {
   return status;
 }
 
+// Flips a bit of the first element of each output.
+aa_status* spoil(Call call, const Run& run) {
+  aa_status* status = run(call);
+  const auto roles = conformance::roles_of(call.op);
+  for (size_t i = 0; i < call.tensors.size(); ++i) {
+    if (roles[i].written) *static_cast<unsigned char*>(call.tensors[i].data) ^= 1;
+  }
+  return status;
+}
+
+// As if a block of 64 rows summed in another order than the rest.
+aa_status* depends_on_a_block_of_rows(Call call, const Run& run) {
+  return call.tensors[0].shape[0] > 64 ? spoil(std::move(call), run) : run(call);
+}
+
+// As if long sums were cut where there are several rows.
+aa_status* cuts_long_sums_of_several_rows(Call call, const Run& run) {
+  const bool is_long = std::ranges::any_of(call.tensors, [](const aa_tensor& tensor) {
+    return tensor.dtype != AA_DTYPE_NONE && tensor.shape[tensor.ndim - 1] >= 2048;
+  });
+  return is_long && call.tensors[0].shape[0] > 1 ? spoil(std::move(call), run) : run(call);
+}
+
 aa_status* gives_zeros(Call call, const Run& run) {
   aa_status* status = run(call);
   const auto roles = conformance::roles_of(call.op);
@@ -258,11 +295,22 @@ aa_status* gives_zeros(Call call, const Run& run) {
   return status;
 }
 
+bool has_no_data(const aa_tensor& tensor) { return tensor.dtype != AA_DTYPE_NONE && !tensor.data; }
+
+bool lacks_any_data(const Tensors& tensors) { return std::ranges::any_of(tensors, has_no_data); }
+
+// Not where all tensors lack it.
+bool lacks_data_of_an_empty_tensor(const Tensors& tensors) {
+  return std::ranges::any_of(tensors, [](const aa_tensor& tensor) { return tensor.data != nullptr; }) &&
+         std::ranges::any_of(tensors, [](const aa_tensor& tensor) { return is_empty(tensor) && has_no_data(tensor); });
+}
+
 struct Break {
   const char* name;
   Breakage breakage;
   const char* noticed_by;
   std::vector<const char*> ops;
+  Refusal refusal = nullptr;
 };
 
 const std::vector<const char*> all = {"softmax_masked",     "softmax_backward",          "norm_backward",
@@ -298,6 +346,12 @@ const Break breaks[] = {
     {"GapsAreIgnored", ignores_gaps, "special_values.padded", all},
     {"NothingToDoIsRefused", refuses_nothing_to_do, "no_rows", every_op()},
     {"TensorsNeedMemory", refuses_tensors_without_memory, "no_rows.null", every_op()},
+    {"ShapesWithoutDataAreNotSupported", nullptr, "no_rows", {"add", "linear", "softmax"}, lacks_any_data},
+    {"EmptyTensorsWithoutDataAreNotSupported",
+     nullptr,
+     "no_rows.null",
+     {"rms_norm", "linear", "column_sums"},
+     lacks_data_of_an_empty_tensor},
     {"AnElementOfNothingIsWritten", writes_one_element_of_nothing, "no_rows", every_op()},
     {"SumsOfNothingAreSkipped",
      skips_sums_of_nothing,
@@ -309,6 +363,14 @@ const Break breaks[] = {
      by_row_and({"rms_norm", "rope_table", "rope"})},
     {"RowsDependOnTheirPlace", depends_on_the_place_of_a_row, "does_not_depend_on_other_rows",
      by_row_and({"rms_norm", "rope_table", "rope"})},
+    {"RowsDependOnBlocks",
+     depends_on_a_block_of_rows,
+     "does_not_depend_on_other_rows",
+     {"linear_by_row", "linear_multi_by_row", "gated_linear_by_row", "quantized_linear_by_row"}},
+    {"LongSumsAreCut",
+     cuts_long_sums_of_several_rows,
+     "does_not_depend_on_other_rows",
+     {"linear_by_row", "linear_multi_by_row", "gated_linear_by_row", "quantized_linear_by_row"}},
     {"RowsAreZeros", gives_zeros, "does_not_depend_on_other_rows", by_row},
     {"SumsAreAlwaysAdded", always_adds, "special_values", {"norm_backward", "column_sums"}},
     {"ProductsAreAlwaysAdded", always_adds, "adds_only_if_told_to", {"matmul"}},
@@ -328,7 +390,10 @@ std::vector<Row> rows() {
 
 class OpEdges : public ::testing::TestWithParam<Row> {
  protected:
-  void TearDown() override { breakage = nullptr; }
+  void TearDown() override {
+    breakage = nullptr;
+    refusal = nullptr;
+  }
 };
 
 TEST_P(OpEdges, AreNoticed) {
@@ -340,11 +405,11 @@ TEST_P(OpEdges, AreNoticed) {
     }
     return std::pair(Outcome::unavailable, "there is no case " + name);
   };
-  breakage = nullptr;
   const auto [right, why] = outcome();
   EXPECT_EQ(right, Outcome::pass) << why;
   broken_op = op;
   breakage = what->breakage;
+  refusal = what->refusal;
   const auto [wrong, message] = outcome();
   EXPECT_EQ(wrong, Outcome::fail) << message;
 }

@@ -224,8 +224,8 @@ void on_trapped_call(int /*signal*/, siginfo_t* /*info*/, void* context) {
   if (fate == Fate::fails_halfway) munmap(place, size);
 }
 
-// Calls of mremap to a place that the caller names get this fate from now on; with `no_way_back` calls of mmap fail for a place that
-// must be free. Returns false where the system takes no filter.
+// Calls of mremap to a place that the caller names get this fate from now on; with `no_way_back` calls of mmap fail for a
+// place that must be free. Returns false where the system takes no filter.
 bool decide(Fate wanted, bool no_way_back) {
   fate = wanted;
   struct sigaction action {};

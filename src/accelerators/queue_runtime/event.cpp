@@ -129,8 +129,8 @@ bool take_over_faults(StreamFault& fault, const Waits& waits, bool (*ask)(Point&
 
 // ---- records ---------------------------------------------------------------------------------------------------------
 
-// It is not known to have passed before its waits have answered too: a query of one event may lag behind that of another, and what
-// it waited for tells of a failure only when it is found complete.
+// It is not known to have passed before its waits have answered too: a query of one event may lag behind that of another, and
+// what it waited for tells of a failure only when it is found complete.
 bool Record::ask(bool (*ask)(Point& point)) {
   point_->device().usable();
   if (passed()) return true;

@@ -1,4 +1,5 @@
-// Memory in pages of 2 MiB: moves what a process uses of a mapped file from pages of 4 KiB into pages of 2 MiB, at the same addresses.
+// Memory in pages of 2 MiB: moves what a process uses of a mapped file from pages of 4 KiB into pages of 2 MiB, at the same
+// addresses.
 //
 // A file that was downloaded, copied or written lies in the page cache in small pages on most systems, and a loop that reads all of
 // it spends much of its time looking up addresses: two cores of a Granite Rapids read 23 GB/s from small pages and 31 from large

@@ -85,8 +85,8 @@ void Graph::keep_end(Stream& stream) noexcept {
   }
 }
 
-// A list must not run twice at the same time, or the signals of two launches become one. The end of a launch whose stream has failed
-// may never be signaled, so that nothing can wait for it; but as long as it is not, the launch may still run.
+// A list must not run twice at the same time, or the signals of two launches become one. The end of a launch whose stream has
+// failed may never be signaled, so that nothing can wait for it; but as long as it is not, the launch may still run.
 void Graph::follow_last_launch(Stream& stream) {
   if (!last_launch_ || stream.made(*last_launch_) || last_launch_->passed()) return;
   device_->usable();

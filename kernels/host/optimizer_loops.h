@@ -27,7 +27,8 @@ constexpr int64_t kAlign = 1024;  // elements: threads split a parameter at mult
 inline const int64_t ahead = fetches_best_alone ? 0 : 2048;
 // The prefetch distances of step_vectors() and its like. On Intel's processors they prefetch into the second-level cache
 // (far) and from there into the first-level cache (near): prefetching 4 arrays from memory straight into the first level
-// would occupy too many of its fill buffers. A Granite Rapids reads and writes faster with distances of at most a page of 4 KiB.
+// would occupy too many of its fill buffers. A Granite Rapids is faster with these than
+// with 8 KiB, and within 4% as fast with other distances of 2 to 4 KiB.
 inline const int64_t far_ahead = is_granite_rapids ? 2048 : is_intel ? 8192 : ahead;
 inline const int64_t near_ahead = is_granite_rapids ? 768 : is_intel ? 1024 : ahead;
 

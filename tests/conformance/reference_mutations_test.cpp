@@ -115,11 +115,17 @@ TEST_P(Mutations, AreNoticed) {
   std::string filter = GetParam().noticed_by;
   // Memory that a driver keeps after an op shows when it is closed after one.
   if (GetParam().lazy && filter == "life.closes_without_error") filter += ",op.softmax.of_rows";
-  const auto cases = promise ? run("", 120) : run(filter.c_str(), 2);
-  for (const auto& result : cases) {
-    if (result.group + "." + result.name == GetParam().noticed_by) found = &result;
+  // A case that work must not get past a wait looks for it for 20 ms (conformance::Watch). On a busy machine the thread
+  // of a driver that does not wait may get no processor for that long, so what is not noticed is looked for again.
+  std::vector<conformance::CaseResult> cases;
+  for (int runs = 0; runs < 5 && (!found || found->outcome != Outcome::fail); ++runs) {
+    cases = promise ? run("", 120) : run(filter.c_str(), 2);
+    found = nullptr;
+    for (const auto& result : cases) {
+      if (result.group + "." + result.name == GetParam().noticed_by) found = &result;
+    }
+    ASSERT_NE(found, nullptr) << "there is no case " << GetParam().noticed_by;
   }
-  ASSERT_NE(found, nullptr) << "there is no case " << GetParam().noticed_by;
   EXPECT_EQ(found->outcome, Outcome::fail) << GetParam().noticed_by << ": " << found->message;
   EXPECT_FALSE(found->message.empty());
   RecordProperty("message", found->message);

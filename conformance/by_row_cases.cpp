@@ -41,10 +41,14 @@ Part output(size_t rows, int32_t dtype, const Shape& shape) {
   return of_rows(rows, dtype, shape, Values(rows * count_of(shape), std::nan("")));
 }
 
+// Where an output holds what belongs to a row: row `row` of the case, and number `place` of the `count` rows of the call.
+using RowOf = Bytes (*)(const Bytes& output, size_t row, size_t place, size_t count);
+
 struct Call {
   std::vector<Part> parts;
-  std::vector<size_t> outputs;  // numbers of the parts that are compared
-  size_t rows() const { return static_cast<size_t>(parts[outputs[0]].shape[0]); }
+  std::vector<size_t> outputs;    // numbers of the parts that are compared
+  RowOf row_of_output = nullptr;  // null: outputs have the rows of the call, in their order
+  size_t rows() const { return static_cast<size_t>(std::ranges::find(parts, true, &Part::has_rows)->shape[0]); }
 };
 
 template <class T>
@@ -117,16 +121,19 @@ void check(const Context& c, OpRun& op, OpRun* base, const Call& call, const Par
   std::vector<std::vector<size_t>> choices = {
       {0}, {1}, {rows - 1}, {5, 2}, from_to(3, 6), from_to(0, 8), from_to(7, 23), from_to(1, 18), from_to(2, rows - 5)};
   choices.emplace_back(everything.rbegin(), everything.rend());
+  const auto bytes_of = [&](const Bytes& output, size_t row, size_t place, size_t count) {
+    return call.row_of_output ? call.row_of_output(output, row, place, count) : row_of(output, place, count);
+  };
   for (const std::vector<size_t>& chosen : choices) {
     const auto some = run(c, op, call, chosen, params);
     c.expect(some.has_value(), what + ": a call of " + std::to_string(chosen.size()) + " rows is refused, and one of " +
                                    std::to_string(rows) + " is not");
     for (size_t i = 0; i < call.outputs.size(); ++i) {
       for (size_t place = 0; place < chosen.size(); ++place) {
-        c.expect(row_of(some->bytes[i], place, chosen.size()) == row_of(all->bytes[i], chosen[place], rows),
-                 what + ": row " + std::to_string(chosen[place]) + " has other bits as number " +
-                     std::to_string(place) + " of " + std::to_string(chosen.size()) + " rows than among " +
-                     std::to_string(rows));
+        const size_t row = chosen[place];
+        c.expect(bytes_of(some->bytes[i], row, place, chosen.size()) == bytes_of(all->bytes[i], row, row, rows),
+                 what + ": row " + std::to_string(row) + " has other bits as number " + std::to_string(place) + " of " +
+                     std::to_string(chosen.size()) + " rows than among " + std::to_string(rows));
       }
     }
   }
@@ -322,6 +329,20 @@ void rms_norm(const Context& c) {
   op.finish();
 }
 
+void layer_norm(const Context& c) {
+  OpRun op = promised(c, "layer_norm");
+  for (const int32_t dtype : float_dtypes) {
+    for (const int64_t width : {7, 64, 515}) {
+      check(c, op, nullptr,
+            {{output(few_rows, dtype, {width}), of_rows(few_rows, dtype, {width}, 1), shared(dtype, {width}, 2),
+              shared(dtype, {width}, 3), of_rows(few_rows, dtype, {width}, 4)},
+             {0, 4}},
+            aa_norm_params{0, 1e-5f}, "rows of " + std::to_string(width));
+    }
+  }
+  op.finish();
+}
+
 void rope_table(const Context& c) {
   OpRun op = promised(c, "rope_table");
   for (const int64_t pairs : {3, 64}) {
@@ -347,6 +368,273 @@ void rope(const Context& c) {
   op.finish();
 }
 
+constexpr int64_t activation_widths[] = {7, 64, 1030};
+constexpr aa_activation activations[] = {AA_ACTIVATION_SILU, AA_ACTIVATION_GELU,    AA_ACTIVATION_GELU_TANH,
+                                         AA_ACTIVATION_RELU, AA_ACTIVATION_SIGMOID, AA_ACTIVATION_TANH};
+
+std::string text(aa_activation kind, int64_t width, int32_t dtype) {
+  return "activation " + std::to_string(kind) + " of rows of " + std::to_string(width) + ", " + dtype_text(dtype);
+}
+
+void activation(const Context& c) {
+  OpRun op = promised(c, "activation");
+  for (const int32_t dtype : float_dtypes) {
+    for (const aa_activation kind : activations) {
+      for (const int64_t width : activation_widths) {
+        check(c, op, nullptr, {{output(few_rows, dtype, {width}), of_rows(few_rows, dtype, {width}, 1, 6)}, {0}},
+              aa_activation_params{0, kind}, text(kind, width, dtype));
+      }
+    }
+  }
+  op.finish();
+}
+
+void gated_activation(const Context& c) {
+  OpRun op = promised(c, "gated_activation");
+  for (const int32_t dtype : float_dtypes) {
+    for (const aa_activation kind : activations) {
+      for (const int64_t width : activation_widths) {
+        check(c, op, nullptr,
+              {{output(few_rows, dtype, {width}), of_rows(few_rows, dtype, {width}, 1, 6),
+                of_rows(few_rows, dtype, {width}, 2)},
+               {0}},
+              aa_activation_params{0, kind}, text(kind, width, dtype));
+      }
+    }
+  }
+  op.finish();
+}
+
+void add(const Context& c) {
+  OpRun op = promised(c, "add");
+  for (const int32_t dtype : float_dtypes) {
+    for (const int64_t width : activation_widths) {
+      check(c, op, nullptr,
+            {{output(few_rows, dtype, {width}), of_rows(few_rows, dtype, {width}, 1),
+              of_rows(few_rows, dtype, {width}, 2)},
+             {0}},
+            NoParams{}, "rows of " + std::to_string(width));
+    }
+  }
+  op.finish();
+}
+
+void scaled_add(const Context& c) {
+  OpRun op = promised(c, "scaled_add");
+  for (const int32_t dtype : float_dtypes) {
+    for (const int64_t width : activation_widths) {
+      check(c, op, nullptr,
+            {{output(few_rows, dtype, {width}), of_rows(few_rows, dtype, {width}, 1),
+              of_rows(few_rows, dtype, {width}, 2)},
+             {0}},
+            aa_scaled_add_params{0, 0.7f, 1.3f}, "rows of " + std::to_string(width));
+    }
+  }
+  op.finish();
+}
+
+// The slots of a cache that a token writes: number `slot` of its sequence, in every head.
+constexpr int64_t written_heads = 3;
+size_t sequence_of_row(size_t row) { return row % static_cast<size_t>(sequences); }
+size_t slot_of_row(size_t row) { return row * 31 % static_cast<size_t>(slots); }
+Bytes written_by(const Bytes& cache, size_t row, size_t, size_t) {
+  const size_t size = cache.size() / static_cast<size_t>(sequences * written_heads * slots);
+  Bytes found;
+  for (size_t head = 0; head < written_heads; ++head) {
+    const size_t at = ((sequence_of_row(row) * written_heads + head) * static_cast<size_t>(slots) + slot_of_row(row));
+    found.insert(found.end(), cache.begin() + static_cast<std::ptrdiff_t>(at * size),
+                 cache.begin() + static_cast<std::ptrdiff_t>((at + 1) * size));
+  }
+  return found;
+}
+// Tokens that write no slot twice.
+Call of_caches(const Part& k_cache, const Part& v_cache, int32_t dtype, int64_t size) {
+  Values which(few_rows), where(few_rows);
+  for (size_t t = 0; t < few_rows; ++t) {
+    which[t] = static_cast<double>(sequence_of_row(t));
+    where[t] = static_cast<double>(slot_of_row(t));
+  }
+  return {{k_cache, v_cache, of_rows(few_rows, dtype, {written_heads, size}, 3),
+           of_rows(few_rows, dtype, {written_heads, size}, 4), of_rows(few_rows, i32, {}, std::move(which)),
+           of_rows(few_rows, i32, {}, std::move(where))},
+          {0, 1},
+          written_by};
+}
+
+void cache_write(const Context& c) {
+  OpRun op = promised(c, "cache_write");
+  for (const int32_t dtype : float_dtypes) {
+    for (const int32_t source : {dtype, f32}) {
+      for (const int64_t size : {6, 64, 130}) {
+        const Shape shape{sequences, written_heads, slots, size};
+        check(c, op, nullptr, of_caches(shared(dtype, shape, 1), shared(dtype, shape, 2), source, size), NoParams{},
+              std::string("from ") + dtype_text(source) + " to " + dtype_text(dtype) + ", heads of " +
+                  std::to_string(size));
+      }
+    }
+  }
+  op.finish();
+}
+
+void quantized_cache_write(const Context& c) {
+  OpRun op = promised(c, "quantized_cache_write");
+  for (const int32_t dtype : float_dtypes) {
+    for (const aa_cache_format format : {AA_CACHE_Q8_0, AA_CACHE_F8_E4M3}) {
+      for (const int64_t size : {32, 96, 128}) {
+        const int64_t row_bytes = format == AA_CACHE_Q8_0 ? size / 32 * 34 : size;
+        const Shape shape{sequences, written_heads, slots, row_bytes};
+        const Part cache{u8, shape, Values(count_of(shape)), false, &of_blocks};
+        check(c, op, nullptr, of_caches(cache, cache, dtype, size), aa_cache_params{0, format},
+              std::string("from ") + dtype_text(dtype) + " to format " + std::to_string(format) + ", heads of " +
+                  std::to_string(size));
+      }
+    }
+  }
+  op.finish();
+}
+
+// Ids of a table of `count` rows, some of them several times.
+Part ids_below(int64_t count) {
+  Values ids(few_rows);
+  for (size_t t = 0; t < few_rows; ++t) ids[t] = static_cast<double>(t * 29 % static_cast<size_t>(count));
+  return of_rows(few_rows, i32, {}, std::move(ids));
+}
+constexpr int64_t table_rows = 33;
+
+void embedding(const Context& c) {
+  OpRun op = promised(c, "embedding");
+  for (const int32_t dtype : float_dtypes) {
+    for (const int32_t to : {dtype, f32}) {
+      for (const int64_t width : {7, 64, 515}) {
+        check(
+            c, op, nullptr,
+            {{output(few_rows, to, {width}), shared(dtype, {table_rows, width}, 1), ids_below(table_rows)}, {0}},
+            NoParams{},
+            std::string("from ") + dtype_text(dtype) + " to " + dtype_text(to) + ", rows of " + std::to_string(width));
+      }
+    }
+  }
+  op.finish();
+}
+
+void quantized_embedding(const Context& c) {
+  OpRun op = promised(c, "quantized_embedding");
+  for (const int32_t dtype : float_dtypes) {
+    for (const int64_t count : {1, 3, 16}) {
+      const Part table{
+          u8, {table_rows, count * 34}, blocks(static_cast<size_t>(table_rows * count), 2), false, &of_blocks};
+      check(c, op, nullptr, {{output(few_rows, dtype, {count * 32}), table, ids_below(table_rows)}, {0}},
+            aa_quantized_params{0, AA_BLOCK_Q8_0, AA_QUANTIZED_EXACT},
+            "rows of " + std::to_string(count) + " blocks, " + dtype_text(dtype));
+    }
+  }
+  op.finish();
+}
+
+// ---- choosing tokens ----
+
+constexpr int64_t vocabularies[] = {7, 515, 4099};
+
+void argmax(const Context& c) {
+  OpRun op = promised(c, "argmax");
+  for (const int32_t dtype : float_dtypes) {
+    for (const int64_t width : vocabularies) {
+      const auto w = static_cast<size_t>(width);
+      Values x = numbers(few_rows * w, 1);
+      // Two maxima, in places that differ from row to row.
+      for (size_t r = 0; r < few_rows; ++r) x[r * w + r * 101 % w] = x[r * w + (r * 37 + w / 2) % w] = 3;
+      check(c, op, nullptr, {{output(few_rows, i32, {}), of_rows(few_rows, dtype, {width}, std::move(x))}, {0}},
+            NoParams{}, "rows of " + std::to_string(width) + ", " + dtype_text(dtype));
+    }
+  }
+  op.finish();
+}
+
+void repetition_penalty(const Context& c) {
+  OpRun op = promised(c, "repetition_penalty");
+  for (const int32_t dtype : float_dtypes) {
+    for (const int64_t width : vocabularies) {
+      Values seen(few_rows * static_cast<size_t>(width));
+      for (size_t i = 0; i < seen.size(); i += 3) seen[i] = 1;
+      check(c, op, nullptr,
+            {{of_rows(few_rows, dtype, {width}, 1, 10), of_rows(few_rows, u8, {width}, std::move(seen))}, {0}},
+            aa_repetition_params{0, 1.3f}, "rows of " + std::to_string(width) + ", " + dtype_text(dtype));
+    }
+  }
+  op.finish();
+}
+
+void frequency_penalty(const Context& c) {
+  OpRun op = promised(c, "frequency_penalty");
+  for (const int32_t dtype : float_dtypes) {
+    for (const int64_t width : vocabularies) {
+      Values counts(few_rows * static_cast<size_t>(width));
+      for (size_t i = 0; i < counts.size(); i += 3) counts[i] = static_cast<double>(i % 5);
+      check(c, op, nullptr,
+            {{of_rows(few_rows, dtype, {width}, 1, 10), of_rows(few_rows, i32, {width}, std::move(counts)),
+              ids_below(width)},
+             {0, 1}},
+            aa_frequency_params{0, 0.3f, 0.7f}, "rows of " + std::to_string(width) + ", " + dtype_text(dtype));
+    }
+  }
+  op.finish();
+}
+
+// Of calls with one row: the token depends on the row, the parameters and rng, and not on where in memory the row lies.
+void sample(const Context& c) {
+  OpRun op = promised(c, "sample");
+  const aa_sample_params all_params[] = {{sizeof(aa_sample_params), 0.9f, 0, 1, 0},
+                                         {sizeof(aa_sample_params), 1.2f, 20, 0.95f, 0},
+                                         {sizeof(aa_sample_params), 0.8f, 0, 0.8f, 0.01f},
+                                         {sizeof(aa_sample_params), 0, 0, 1, 0}};
+  for (const int32_t dtype : float_dtypes) {
+    for (const int64_t width : vocabularies) {
+      constexpr size_t rows = 12;
+      const auto w = static_cast<size_t>(width);
+      const Values values = numbers(rows * w, 3, 4);
+      Values reversed;
+      for (size_t r = rows; r-- > 0;) {
+        const Values one = row_of(values, r, rows);
+        reversed.insert(reversed.end(), one.begin(), one.end());
+      }
+      const OpTensor among(c, dtype, {rows, width}, values), backwards(c, dtype, {rows, width}, reversed);
+      for (const aa_sample_params& params : all_params) {
+        for (size_t r = 0; r < rows; ++r) {
+          const OpTensor alone(c, dtype, {1, width}, row_of(values, r, rows));
+          const OpTensor rng(c, AA_DTYPE_I64, {2}, {12345, static_cast<double>(r)});
+          const auto row = [&](const OpTensor& of, size_t number) {
+            aa_tensor view = of.view();
+            view.shape[0] = 1;
+            view.data = static_cast<unsigned char*>(view.data) +
+                        static_cast<int64_t>(number) * view.strides[0] * dtype_size(dtype);
+            return view;
+          };
+          // The token, and what is marked.
+          const auto draw = [&](const aa_tensor& logits) {
+            const OpTensor out(c, i32, {1}), seen(c, u8, {1, width});
+            std::vector<Bytes> found;
+            if (op.run({out.view(), logits, rng.view(), seen.view()}, params)) {
+              found = {out.found_bytes(), seen.found_bytes()};
+            }
+            return found;
+          };
+          const auto expected = draw(alone.view());
+          for (const aa_tensor& logits : {row(among, r), row(backwards, rows - 1 - r), alone.view()}) {
+            const auto found = draw(logits);
+            if (expected.empty() || found.empty()) continue;
+            c.expect(found == expected,
+                     "row " + std::to_string(r) + " of " + std::to_string(width) + ", " + dtype_text(dtype) +
+                         ", temperature " + std::to_string(params.temperature) +
+                         ": the token of the same row and random numbers differs with the place of the "
+                         "row in memory, or from call to call");
+          }
+        }
+      }
+    }
+  }
+  op.finish();
+}
+
 constexpr Case cases[] = {
     {"op.linear_by_row", "does_not_depend_on_other_rows", linear},
     {"op.linear_multi_by_row", "does_not_depend_on_other_rows", linear_multi},
@@ -355,8 +643,21 @@ constexpr Case cases[] = {
     {"op.attention_by_row", "does_not_depend_on_other_rows", attention},
     {"op.quantized_attention_by_row", "does_not_depend_on_other_rows", quantized_attention},
     {"op.rms_norm", "does_not_depend_on_other_rows", rms_norm},
+    {"op.layer_norm", "does_not_depend_on_other_rows", layer_norm},
     {"op.rope_table", "does_not_depend_on_other_rows", rope_table},
     {"op.rope", "does_not_depend_on_other_rows", rope},
+    {"op.activation", "does_not_depend_on_other_rows", activation},
+    {"op.gated_activation", "does_not_depend_on_other_rows", gated_activation},
+    {"op.add", "does_not_depend_on_other_rows", add},
+    {"op.scaled_add", "does_not_depend_on_other_rows", scaled_add},
+    {"op.cache_write", "does_not_depend_on_other_rows", cache_write},
+    {"op.quantized_cache_write", "does_not_depend_on_other_rows", quantized_cache_write},
+    {"op.embedding", "does_not_depend_on_other_rows", embedding},
+    {"op.quantized_embedding", "does_not_depend_on_other_rows", quantized_embedding},
+    {"op.argmax", "does_not_depend_on_other_rows", argmax},
+    {"op.repetition_penalty", "does_not_depend_on_other_rows", repetition_penalty},
+    {"op.frequency_penalty", "does_not_depend_on_other_rows", frequency_penalty},
+    {"op.sample", "does_not_depend_on_the_place_of_a_row", sample},
 };
 
 }  // namespace

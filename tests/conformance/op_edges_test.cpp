@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <limits>
@@ -272,9 +273,52 @@ aa_status* spoil(Call call, const Run& run) {
   return status;
 }
 
+// Flips a bit of what token `token` of a call of "cache_write" or "quantized_cache_write" has written in its first head.
+void spoil_slot(const Call& call, int64_t token) {
+  const auto number = [&](const aa_tensor& of) {
+    int32_t found = 0;
+    std::memcpy(&found, elements_of(of)[static_cast<size_t>(token)], sizeof(found));
+    return int64_t{found};
+  };
+  for (size_t i = 0; i < 2; ++i) {
+    const aa_tensor& cache = call.tensors[i];
+    *(static_cast<unsigned char*>(cache.data) +
+      (number(call.tensors[4]) * cache.strides[0] + number(call.tensors[5]) * cache.strides[2]) *
+          conformance::dtype_size(cache.dtype)) ^= 1;
+  }
+}
+
+// As if several tokens were rounded another way than one.
+aa_status* depends_on_the_number_of_tokens(Call call, const Run& run) {
+  aa_status* status = run(call);
+  if (call.tensors[2].shape[0] > 1) spoil_slot(call, 0);
+  return status;
+}
+
+// As if the last tokens that do not fill a tile went another way.
+aa_status* depends_on_the_place_of_a_token(Call call, const Run& run) {
+  aa_status* status = run(call);
+  const int64_t tokens = call.tensors[2].shape[0];
+  if (tokens % 8 != 0) spoil_slot(call, tokens - 1);
+  return status;
+}
+
 // As if a block of 64 rows summed in another order than the rest.
 aa_status* depends_on_a_block_of_rows(Call call, const Run& run) {
   return call.tensors[0].shape[0] > 64 ? spoil(std::move(call), run) : run(call);
+}
+
+// As if sums began at a boundary of 64 bytes.
+aa_status* depends_on_where_the_logits_lie(Call call, const Run& run) {
+  const bool is_aligned = reinterpret_cast<uintptr_t>(call.tensors[1].data) % 64 == 0;
+  return is_aligned ? run(call) : spoil(std::move(call), run);
+}
+
+// As if what an earlier call left behind were used.
+aa_status* depends_on_the_call_before(Call call, const Run& run) {
+  static bool odd = false;
+  odd = !odd;
+  return odd ? run(call) : spoil(std::move(call), run);
 }
 
 // As if long sums were cut where there are several rows.
@@ -325,9 +369,14 @@ std::vector<const char*> every_op() { return {op_names.begin(), op_names.begin()
 const std::vector<const char*> by_row = {"linear_by_row",       "linear_multi_by_row",
                                          "gated_linear_by_row", "quantized_linear_by_row",
                                          "attention_by_row",    "quantized_attention_by_row"};
-std::vector<const char*> by_row_and(std::vector<const char*> others) {
-  others.insert(others.end(), by_row.begin(), by_row.end());
-  return others;
+// Those and the ops of which a driver that has them promises the same.
+std::vector<const char*> by_row_and_promised() {
+  std::vector<const char*> ops = {
+      "rms_norm",         "layer_norm",       "rope_table", "rope",       "embedding", "quantized_embedding",
+      "activation",       "gated_activation", "add",        "scaled_add", "argmax",    "repetition_penalty",
+      "frequency_penalty"};
+  ops.insert(ops.end(), by_row.begin(), by_row.end());
+  return ops;
 }
 // norm_backward has no infinities but in variances, whose inverse is 0 also for a large number.
 std::vector<const char*> all_without_norms() {
@@ -359,10 +408,21 @@ const Break breaks[] = {
      {"norm_backward", "column_sums", "linear", "linear_multi", "gated_linear", "quantized_linear", "matmul",
       "embedding_shard", "quantized_embedding_shard"}},
     {"AProductOfNothingIsSkipped", skips_sums_of_nothing, "adds_only_if_told_to", {"matmul"}},
-    {"RowsDependOnTheirNumber", depends_on_the_number_of_rows, "does_not_depend_on_other_rows",
-     by_row_and({"rms_norm", "rope_table", "rope"})},
-    {"RowsDependOnTheirPlace", depends_on_the_place_of_a_row, "does_not_depend_on_other_rows",
-     by_row_and({"rms_norm", "rope_table", "rope"})},
+    {"RowsDependOnTheirNumber", depends_on_the_number_of_rows, "does_not_depend_on_other_rows", by_row_and_promised()},
+    {"RowsDependOnTheirPlace", depends_on_the_place_of_a_row, "does_not_depend_on_other_rows", by_row_and_promised()},
+    {"TokensDependOnTheirNumber",
+     depends_on_the_number_of_tokens,
+     "does_not_depend_on_other_rows",
+     {"cache_write", "quantized_cache_write"}},
+    {"TokensDependOnTheirPlace",
+     depends_on_the_place_of_a_token,
+     "does_not_depend_on_other_rows",
+     {"cache_write", "quantized_cache_write"}},
+    {"TokensDependOnWhereLogitsLie",
+     depends_on_where_the_logits_lie,
+     "does_not_depend_on_the_place_of_a_row",
+     {"sample"}},
+    {"TokensDependOnEarlierCalls", depends_on_the_call_before, "does_not_depend_on_the_place_of_a_row", {"sample"}},
     {"RowsDependOnBlocks",
      depends_on_a_block_of_rows,
      "does_not_depend_on_other_rows",

@@ -517,8 +517,10 @@ typedef struct aa_ops_table {
  * "quantized_linear_by_row" and "quantized_attention_by_row" are the ops without "_by_row", with the same tensors,
  * parameters and `supports`, and an additional guarantee: the bits of a row of out (of attention: of a token and head)
  * depend only on that row's inputs, the weights and the cache slots that it sees, and not on the number of rows, the
- * other rows, or the row's place among them. A driver that has them guarantees the same for rms_norm, rope_table, rope,
- * cache_write, embedding, argmax, repetition_penalty and for sample with one row. The host calls them for deterministic
+ * other rows, or the row's place among them. A driver that has them guarantees the same for those of the following that
+ * it has: rms_norm, layer_norm, rope_table, rope, cache_write, quantized_cache_write, embedding, quantized_embedding,
+ * activation, gated_activation, add, scaled_add, argmax, repetition_penalty, frequency_penalty, and for sample with one
+ * row, whose token does not depend on where the row lies in memory. The host calls them for deterministic
  * sessions; if a driver has only some of them, it uses none, unless portable kernels have the others. A driver without a
  * quantized op need not have its form by row. */
 

@@ -1,6 +1,7 @@
 // Measures the ceilings of ceilings.h.
 #include "accelerators/cpu/ceilings.h"
 
+#include <pthread.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -167,6 +168,12 @@ class Memory {
     return data_.get();
   }
 
+  // Leaves what is kept alone, whatever state it is in.
+  void forget() noexcept {
+    static_cast<void>(data_.release());
+    size_ = 0;
+  }
+
  private:
   struct Free {
     void operator()(char* p) const noexcept { std::free(p); }
@@ -182,6 +189,15 @@ struct Areas {
 };
 Areas& areas() {
   static Areas kept;
+  // A child of a process that was measuring has no thread that would unlock. fork() does not wait for a measurement, which takes
+  // seconds, so that the memory may be half replaced there.
+  static const int registered = pthread_atfork(nullptr, nullptr, [] {
+    if (kept.mutex.try_lock()) return kept.mutex.unlock();
+    new (&kept.mutex) std::mutex;
+    kept.from.forget();
+    kept.to.forget();
+  });
+  static_cast<void>(registered);
   return kept;
 }
 

@@ -27,6 +27,7 @@ class FakeVendor final : public Vendor {
  public:
   std::map<std::string, int> calls;
   std::map<std::string, int> fails_next;  // by function
+  std::string fails_always;               // for lack of memory
   std::map<void*, int> stream_errors;
   std::map<EventHandle, StreamHandle> recorded_on;
   StreamHandle lagging = nullptr;  // a query finds this stream's events not complete
@@ -140,7 +141,7 @@ class FakeVendor final : public Vendor {
  private:
   Answer answer(const char* name) {
     ++calls[name];
-    const int result = fails_next[name];
+    const int result = fails_always == name ? error_memory : fails_next[name];
     fails_next[name] = 0;
     return {result, name};
   }
@@ -631,6 +632,64 @@ TEST_F(QueueRuntime, AFailedLaunchDoesNotFailThoseOnOtherStreams) {
   second->synchronize();
   EXPECT_EQ(static_cast<char*>(other.pointer)[3], 77);
   EXPECT_EQ(failure_of([&] { stream->close(); }).code(), AA_INTERNAL);
+  device->mem_free(memory);
+  device->mem_free(other);
+}
+
+// Both would use the graph's memory at the same time.
+TEST_F(QueueRuntime, ALaunchIsRefusedWhileAFailedOneMayStillRun) {
+  const aa_allocation memory = allocate(64);
+  char text[64] = "pageable";
+  auto failing = device->stream_create({});
+  stream->capture_begin();
+  stream->copy(copying(memory.pointer, text, sizeof(text), AA_COPY_HOST_TO_DEVICE));
+  const std::unique_ptr<abi::Graph> graph = stream->capture_end();
+  for (const bool destroys : {false, true}) {
+    vendor->events_pass = false;
+    graph->launch(*failing);
+    vendor->stream_errors[failing->native()] = error_failed;
+    EXPECT_EQ(failure_of([&] { static_cast<void>(failing->query()); }).code(), AA_INTERNAL);
+    static_cast<char*>(memory.pointer)[0] = '?';
+    const abi::Failure refused = failure_of([&] { graph->launch(*stream); });
+    EXPECT_EQ(refused.code(), AA_FAILED_PRECONDITION);
+    EXPECT_NE(std::string(refused.what()).find("earlier launch"), std::string::npos) << refused.what();
+    EXPECT_EQ(static_cast<char*>(memory.pointer)[0], '?');
+    // The stream's own launches follow each other anyway.
+    graph->launch(*failing);
+    if (destroys) {
+      failure_of([&] { failing->close(); });  // waits for its work
+      failing.reset();
+    } else {
+      vendor->events_pass = true;
+    }
+    graph->launch(*stream);
+    stream->synchronize();
+    EXPECT_STREQ(static_cast<char*>(memory.pointer), "pageable");
+    if (!destroys) {
+      failure_of([&] { failing->close(); });
+      failing = device->stream_create({});
+    }
+  }
+  vendor->events_pass = true;
+  device->mem_free(memory);
+}
+
+// A launch whose end cannot be recorded has been enqueued: the host must not launch the graph again, and nothing of it may be running
+// when the graph is destroyed.
+TEST_F(QueueRuntime, ALaunchWhoseEndIsNotRecordedIsNotRepeated) {
+  const aa_allocation memory = allocate(64), other = allocate(64);
+  stream->capture_begin();
+  stream->copy(copying(other.pointer, memory.pointer, 64, AA_COPY_DEVICE_TO_DEVICE));
+  std::unique_ptr<abi::Graph> graph = stream->capture_end();
+  vendor->fails_next["event_record"] = error_memory;
+  const abi::Failure once = failure_of([&] { graph->launch(*stream); });
+  EXPECT_EQ(once.code(), AA_INTERNAL);
+  EXPECT_NE(std::string(once.what()).find("1 of its 1 items"), std::string::npos) << once.what();
+  vendor->fails_always = "event_record";
+  const int waits = vendor->calls["stream_synchronize"];
+  EXPECT_EQ(failure_of([&] { graph->launch(*stream); }).code(), AA_INTERNAL);
+  EXPECT_EQ(vendor->calls["stream_synchronize"], waits + 1);
+  vendor->fails_always.clear();
   device->mem_free(memory);
   device->mem_free(other);
 }

@@ -98,6 +98,13 @@ void Point::wait() {
   find_fault();
 }
 
+bool Point::ended() {
+  if (passed() || stream_.expired()) return true;  // streams wait for their work before they are destroyed
+  bool done = false;
+  const Answer answer = device_->ask([&] { return device_->vendor().event_query(event_, done); });
+  return done || answer.result != 0;
+}
+
 void drop_passed(Waits& waits) {
   const auto passed = [](const std::shared_ptr<Point>& point) { return point->passed(); };
   if (!waits || std::ranges::none_of(*waits, passed)) return;

@@ -73,6 +73,8 @@ class Point {
   // These throw the stream's sticky error, and keep a new one there.
   bool complete();
   void wait();  // blocks until it is complete
+  // Whether no work before it runs any more, also if its stream has failed. An event that tells an error tells that too.
+  bool ended();
 
  private:
   void find_fault();
@@ -116,6 +118,7 @@ class Record {
   // These throw the stream's sticky error, and keep a new one there.
   bool complete() { return ask(is_complete); }
   void wait() { ask(is_complete_after_waiting); }  // blocks until it is complete
+  bool ended() { return point_->ended(); }         // as Point's
   // Milliseconds from this to `end`; both are timed and complete.
   double milliseconds_until(Record& end);
 

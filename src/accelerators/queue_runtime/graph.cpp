@@ -1,6 +1,9 @@
 // Implements graph.h: recorded graphs.
 #include "accelerators/queue_runtime/graph.h"
 
+#include <array>
+#include <new>
+
 #include "accelerators/queue_runtime/stream.h"
 #include "accelerators/streams/captures.h"
 
@@ -53,36 +56,59 @@ void Graph::launch(abi::Stream& target) {
   }
   stream.release_held();
   follow_last_launch(stream);
+  const auto end = [&] { last_launch_ = stream.end_of_work(); };
   try {
-    if (!launch_captured(stream))
+    if (is_captured()) {
+      std::array one{captured_};
       streams::enqueue_all(
-          steps_, [&](const GraphStep& step) { step(stream); }, [] {});
-  } catch (const abi::Failure&) {
-    last_launch_ = stream.end_of_work();  // of what was enqueued
+          one, [&](CapturedHandle captured) { stream.launch_captured(captured); }, end);
+    } else {
+      streams::enqueue_all(
+          steps_, [&](const GraphStep& step) { step(stream); }, end);
+    }
+  } catch (...) {
+    keep_end(stream);  // of what was enqueued
     throw;
   }
   launched_ = true;
-  last_launch_ = stream.end_of_work();
 }
 
-// Launches run one after another, even on different streams. One that has failed on another stream is nothing to wait for: `stream`
-// would fail with it.
+// Without a record of its end a launch must not go on: nothing would wait for it before the graph's memory is used again or freed.
+void Graph::keep_end(Stream& stream) noexcept {
+  try {
+    last_launch_ = stream.end_of_work();
+    return;
+  } catch (const abi::Failure&) {
+  } catch (const std::bad_alloc&) {
+  }
+  try {
+    stream.synchronize();
+  } catch (const abi::Failure&) {
+    // The stream's error; all of its work has ended.
+  }
+}
+
+// Launches run one after another, even on different streams, since they share the graph's memory. One that has failed on another
+// stream is nothing to wait for: `stream` would fail with it.
 void Graph::follow_last_launch(Stream& stream) {
-  if (!last_launch_) return;
+  if (!last_launch_ || stream.made(*last_launch_)) return;
   try {
     if (last_launch_->complete()) return;
   } catch (const abi::Failure&) {
-    return;
+    device_->usable();
+    if (last_launch_->ended()) return;
+    throw abi::Failure(
+        AA_FAILED_PRECONDITION,
+        "the graph's earlier launch, on another stream, has not ended, and that stream has failed: destroy it, which "
+        "waits for its work, before the graph is launched again, or capture another graph");
   }
   stream.wait_for(last_launch_);
 }
 
-bool Graph::launch_captured(Stream& stream) {
+bool Graph::is_captured() {
   if (!capturable_ || !launched_ || steps_.empty() || !device_->vendor().captures()) return false;
   if (!captured_) capture();
-  if (!captured_) return false;
-  stream.launch_captured(captured_);
-  return true;
+  return captured_ != nullptr;
 }
 
 // On a stream that nobody else knows: others may wait for theirs meanwhile, which no stream allows that captures.

@@ -41,7 +41,9 @@ class Graph final : public abi::Graph {
 
  private:
   void follow_last_launch(Stream& stream);
-  bool launch_captured(Stream& stream);
+  void keep_end(Stream& stream) noexcept;
+  // Whether the launch is one piece of work.
+  bool is_captured();
   void capture();
 
   std::shared_ptr<DeviceState> device_;

@@ -357,7 +357,7 @@ void Stream::record(const std::shared_ptr<EventCore>& event) {
 }
 
 void Stream::wait_for(const std::shared_ptr<Record>& record) {
-  if (record->is_of(*core_) || record->passed()) return;
+  if (made(*record) || record->passed()) return;
   const std::lock_guard lock(mutex_);
   // The error of a stream that has failed is kept, so that another one adds nothing.
   Waits waits = core_->fault()->is_set() ? nullptr : record->added_to(waits_, *core_);

@@ -67,6 +67,7 @@ class Stream final : public abi::Stream {
   std::shared_ptr<Record> end_of_work();
   // Later work waits for the record.
   void wait_for(const std::shared_ptr<Record>& record);
+  bool made(const Record& record) const noexcept { return record.is_of(*core_); }
   // Enqueues what the vendor captured.
   void launch_captured(CapturedHandle captured);
   StreamHandle handle() const noexcept { return core_->handle(); }

@@ -1,6 +1,8 @@
 // Implements graph.h: recorded graphs.
 #include "accelerators/xpu/level_zero/graph.h"
 
+#include <new>
+
 #include "accelerators/streams/captures.h"
 #include "accelerators/xpu/level_zero/stream.h"
 
@@ -82,6 +84,8 @@ void Graph::keep_end(Stream& stream) noexcept {
     last_launch_ = stream.end_of_work();
   } catch (const abi::Failure&) {
     // The stream accepts no more commands.
+  } catch (const std::bad_alloc&) {
+    // The earlier end remains.
   }
 }
 
@@ -112,12 +116,11 @@ void Graph::launch(abi::Stream& target) {
       if (step.record) stream.record(step.record);
       if (step.wait) stream.wait_for(step.wait->latest());
     };
-    streams::enqueue_all(steps_, enqueue, [] {});
-  } catch (const abi::Failure&) {
+    streams::enqueue_all(steps_, enqueue, [&] { last_launch_ = stream.end_of_work(); });
+  } catch (...) {
     keep_end(stream);  // of what was enqueued
     throw;
   }
-  last_launch_ = stream.end_of_work();
 }
 
 }  // namespace anyaccel::xpu::level_zero

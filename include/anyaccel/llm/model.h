@@ -250,6 +250,9 @@ class Model {
   // weights that are used from files in pages of 4 KiB into pages of 2 MiB. Session calls it in every step: the first ones do nothing,
   // and there is nothing to do after the last part. Any thread.
   void use_large_pages() const;
+  // Whether it has not looked for weights in small pages yet, or has found some that are still to be moved: then a step takes longer than
+  // those after the last part. False where it does nothing at all.
+  bool moves_weights() const;
   // Returns the names of the adapters that are kept apart.
   const std::vector<std::string>& adapters() const noexcept { return adapters_; }
   // Returns the index of a name in adapters(), or -1 for "". InvalidArgument that lists them if there is no such name.

@@ -106,4 +106,6 @@ void Model::use_large_pages() const {
   if (weight_pages_ != nullptr) weight_pages_->after_step();
 }
 
+bool Model::moves_weights() const { return weight_pages_ != nullptr && weight_pages_->is_busy(); }
+
 }  // namespace anyaccel::llm

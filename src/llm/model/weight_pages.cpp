@@ -41,6 +41,11 @@ void WeightPages::after_step() noexcept {
   last_ = Clock::now();
 }
 
+bool WeightPages::is_busy() const {
+  const std::lock_guard lock(mutex_);
+  return next_look_ == kFirstLook || left_ > 0;
+}
+
 void WeightPages::find() {
   left_ = 0;
   for (const auto& file : files_) left_ += file->find_small_pages();

@@ -27,6 +27,8 @@ class WeightPages {
   // Nothing is moved, or no more, while what is left could need more than half of the memory that is available: that of the page
   // cache can be dropped when others need it, and is shared by all processes that use the file; copies are neither.
   void after_step() noexcept;
+  // Whether the first look is still to come, or what was found has not all been moved or given up.
+  bool is_busy() const;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -35,8 +37,9 @@ class WeightPages {
 
   std::vector<std::shared_ptr<const WeightFile>> files_;
   std::function<int64_t()> available_;
-  std::mutex mutex_;  // for the following
-  int64_t steps_ = 0, next_look_ = 16;
+  static constexpr int64_t kFirstLook = 16;
+  mutable std::mutex mutex_;  // for the following
+  int64_t steps_ = 0, next_look_ = kFirstLook;
   Clock::time_point last_;  // the last call
   size_t left_ = 0;         // bytes in small pages
   size_t file_ = 0;         // whose pages are moved

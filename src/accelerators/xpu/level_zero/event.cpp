@@ -1,8 +1,10 @@
 // Implements event.h: events.
 #include "accelerators/xpu/level_zero/event.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <utility>
 
 #include "accelerators/xpu/level_zero/stream.h"
 
@@ -10,14 +12,75 @@ namespace anyaccel::xpu::level_zero {
 namespace {
 
 constexpr uint64_t patience_ns = 1'000'000'000;
+// The last event of a list is signaled a little before its queue knows that the list has ended.
+constexpr uint64_t end_of_list_ns = 10'000'000;
 
 }  // namespace
+
+GraphQueue::GraphQueue(std::shared_ptr<DeviceState> device) : device_(std::move(device)) {
+  QueueDesc desc{};
+  desc.type = type_queue_desc;
+  desc.ordinal = device_->facts().queue_ordinal;
+  desc.mode = queue_asynchronous;
+  device_->check(device_->api().zeCommandQueueCreate(device_->context().handle(), device_->handle(), &desc, &handle_),
+                 "zeCommandQueueCreate");
+}
+
+GraphQueue::~GraphQueue() {
+  if (!is_forked_child()) device_->api().zeCommandQueueDestroy(handle_);
+}
+
+uint64_t GraphQueue::run(ListHandle list) {
+  device_->check(device_->api().zeCommandQueueExecuteCommandLists(handle_, 1, &list, nullptr),
+                 "zeCommandQueueExecuteCommandLists");
+  return runs_.fetch_add(1, std::memory_order_relaxed) + 1;
+}
+
+bool GraphQueue::ended(uint64_t timeout_ns) {
+  const Result result = device_->api().zeCommandQueueSynchronize(handle_, timeout_ns);
+  if (result == not_ready) return false;
+  device_->check(result, "zeCommandQueueSynchronize");
+  return true;
+}
+
+void StreamFault::watch(std::shared_ptr<GraphQueue> queue, uint64_t run) {
+  const std::lock_guard lock(mutex_);
+  ++watched_;
+  const auto known = std::ranges::find(runs_, queue, &Runs::queue);
+  if (known == runs_.end()) {
+    runs_.push_back({std::move(queue), watched_, watched_, run});
+  } else {
+    known->last = watched_;
+    known->number = run;
+  }
+}
+
+uint64_t StreamFault::watched() const {
+  const std::lock_guard lock(mutex_);
+  return watched_;
+}
+
+void StreamFault::look(uint64_t passed, bool waits) {
+  const std::lock_guard lock(mutex_);
+  std::erase_if(runs_, [&](const Runs& runs) {
+    if (runs.first > passed) return false;
+    // Later runs may take long, or wait for other streams.
+    const bool is_last = runs.last <= passed && runs.queue->runs() == runs.number;
+    try {
+      return runs.queue->ended(waits && is_last ? end_of_list_ns : 0);
+    } catch (const abi::Failure& failure) {
+      set(failure);
+      return true;
+    }
+  });
+}
 
 Record::Record(std::shared_ptr<DeviceState> device, std::shared_ptr<StreamFault> fault, bool timed)
     : device_(std::move(device)),
       fault_(std::move(fault)),
       timed_(timed),
       event_(device_->events().acquire(timed)),
+      runs_(fault_->watched()),
       made_ms_(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count()) {
 }
 
@@ -26,7 +89,6 @@ Record::~Record() { device_->events().give_back(event_, timed_); }
 bool Record::completed(Result result, const char* call) {
   if (result == success) {
     done_.store(true, std::memory_order_release);
-    fault_->raise_if_set();
     return true;
   }
   if (result == not_ready) return false;
@@ -42,16 +104,24 @@ bool Record::completed(Result result, const char* call) {
 bool Record::complete() {
   device_->usable();
   fault_->raise_if_set();
-  if (done_.load(std::memory_order_acquire)) return true;
-  return completed(device_->api().zeEventQueryStatus(event_), "zeEventQueryStatus");
+  if (!done_.load(std::memory_order_acquire) &&
+      !completed(device_->api().zeEventQueryStatus(event_), "zeEventQueryStatus")) {
+    return false;
+  }
+  fault_->look(runs_, false);
+  fault_->raise_if_set();
+  return true;
 }
 
 void Record::wait() {
-  if (complete()) return;
-  // Wakes up periodically, because a wait for one stream may not be notified that another call found the device lost.
-  while (!completed(device_->api().zeEventHostSynchronize(event_, patience_ns), "zeEventHostSynchronize")) {
-    device_->usable();
+  if (!complete()) {
+    // Wakes up periodically, because a wait for one stream may not be notified that another call found the device lost.
+    while (!completed(device_->api().zeEventHostSynchronize(event_, patience_ns), "zeEventHostSynchronize")) {
+      device_->usable();
+    }
   }
+  fault_->look(runs_, true);
+  fault_->raise_if_set();
 }
 
 bool Record::passed() noexcept {

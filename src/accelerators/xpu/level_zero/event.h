@@ -2,14 +2,61 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
+#include <mutex>
+#include <vector>
 
 #include "accelerators/streams/events.h"
 #include "accelerators/xpu/level_zero/device_state.h"
 
 namespace anyaccel::xpu::level_zero {
 
-using streams::StreamFault;
+// Runs the recorded lists of one graph, one after another: launches on different streams share the lists' events, and the queue's
+// order prevents a launch from taking another one's signal. Thread-safe.
+class GraphQueue {
+ public:
+  explicit GraphQueue(std::shared_ptr<DeviceState> device);
+  ~GraphQueue();
+  GraphQueue(const GraphQueue&) = delete;
+  GraphQueue& operator=(const GraphQueue&) = delete;
+
+  // Returns the number of this run.
+  uint64_t run(ListHandle list);
+  uint64_t runs() const noexcept { return runs_.load(std::memory_order_relaxed); }
+  // Returns false if it still runs something after `timeout_ns`. Throws the error of a list that failed.
+  bool ended(uint64_t timeout_ns);
+  // Waits until it runs nothing more.
+  void settle() noexcept { device_->api().zeCommandQueueSynchronize(handle_, UINT64_MAX); }
+
+ private:
+  const std::shared_ptr<DeviceState> device_;
+  QueueHandle handle_ = nullptr;
+  std::atomic<uint64_t> runs_{0};
+};
+
+// The asynchronous error of a stream. A list that fails on a graph's queue signals its last event nevertheless, so that the stream goes
+// on; the error is the queue's.
+class StreamFault : public streams::StreamFault {
+ public:
+  // Work behind this run to the queue is enqueued next.
+  void watch(std::shared_ptr<GraphQueue> queue, uint64_t run);
+  // The number of runs so far.
+  uint64_t watched() const;
+  // Keeps the errors of queues that have ended, and of which a run is among the first `passed`, which the stream has passed. `waits`:
+  // the caller may block.
+  void look(uint64_t passed, bool waits);
+
+ private:
+  struct Runs {
+    std::shared_ptr<GraphQueue> queue;
+    uint64_t first, last;  // the first and last run of the stream's that are not known to have ended
+    uint64_t number;       // the last one among the queue's
+  };
+  mutable std::mutex mutex_;
+  std::vector<Runs> runs_;
+  uint64_t watched_ = 0;
+};
 
 // One use of an event of the pool: signaled at one point of one stream. It is returned to the pool when its last owner
 // is destroyed; streams own the events that they signal or wait for until they have passed them. Thread-safe.
@@ -46,6 +93,7 @@ class Record {
   std::shared_ptr<StreamFault> fault_;
   bool timed_;
   EventHandle event_;
+  uint64_t runs_;   // of graphs, before this on the stream
   double made_ms_;  // the host's clock
   std::atomic<bool> done_{false};
 };

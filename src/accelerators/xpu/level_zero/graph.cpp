@@ -56,12 +56,7 @@ void Graph::add(GraphStep step) {
 
 void Graph::finish() {
   close_list();
-  QueueDesc desc{};
-  desc.type = type_queue_desc;
-  desc.ordinal = device_->facts().queue_ordinal;
-  desc.mode = queue_asynchronous;
-  device_->check(device_->api().zeCommandQueueCreate(device_->context().handle(), device_->handle(), &desc, &queue_),
-                 "zeCommandQueueCreate");
+  queue_ = std::make_shared<GraphQueue>(device_);
 }
 
 Graph::~Graph() {
@@ -69,8 +64,7 @@ Graph::~Graph() {
   // After an error the caller could not wait. A stream that has not passed the lists' events would wait forever.
   if (last_launch_) last_launch_->settle();
   // The last event of a list is signaled before the queue knows that the list has ended.
-  device_->api().zeCommandQueueSynchronize(queue_, UINT64_MAX);
-  device_->api().zeCommandQueueDestroy(queue_);
+  queue_->settle();
 }
 
 void Graph::close_list() {

@@ -64,9 +64,7 @@ class Graph final : public abi::Graph {
   void keep_end(Stream& stream) noexcept;
 
   std::shared_ptr<DeviceState> device_;
-  // Runs the lists. Each graph has one queue: launches on different streams share the lists' events, and the queue's
-  // order prevents a launch from taking another one's signal.
-  QueueHandle queue_ = nullptr;
+  std::shared_ptr<GraphQueue> queue_;  // runs the lists
   std::vector<GraphStep> steps_;
   bool list_is_open_ = false;  // the last step's
   int64_t nodes_ = 0;

@@ -292,15 +292,16 @@ bool Stream::capturing() {
   return capture() != nullptr;
 }
 
-void Stream::run(RecordedList& list, QueueHandle queue) {
+void Stream::run(RecordedList& list, const std::shared_ptr<GraphQueue>& queue) {
   std::lock_guard lock(mutex_);
   begin_work();
   list_->signal(list.started());
-  ListHandle handle = list.commands().handle();
-  const Result result = device_->api().zeCommandQueueExecuteCommandLists(queue, 1, &handle, nullptr);
-  if (result != success) {
+  uint64_t run = 0;
+  try {
+    run = queue->run(list.commands().handle());
+  } catch (const abi::Failure&) {
     list_->reset(list.started());  // or the next launch would find it signaled
-    device_->check(result, "zeCommandQueueExecuteCommandLists");
+    throw;
   }
   try {
     list_->wait(list.finished());
@@ -309,6 +310,7 @@ void Stream::run(RecordedList& list, QueueHandle queue) {
     fault_->set(failure);  // later work would not come after the list
     throw;
   }
+  fault_->watch(queue, run);
 }
 
 }  // namespace anyaccel::xpu::level_zero

@@ -44,7 +44,7 @@ class Stream final : public abi::Stream {
   void wait_for(std::shared_ptr<Record> record);
   bool made(const Record& record) const noexcept { return record.fault() == fault_; }
   // Runs the list on the queue, after all work so far and before later work.
-  void run(RecordedList& list, QueueHandle queue);
+  void run(RecordedList& list, const std::shared_ptr<GraphQueue>& queue);
 
  private:
   struct Kept {

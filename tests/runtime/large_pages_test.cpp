@@ -1,5 +1,6 @@
 // Tests pages of a mapped file that are moved into large ones: the data stays what it was, for readers of other threads too, and
-// without memory nothing changes. The mappings ask for small pages, which the kernel does not merge: that is not tested here.
+// without memory nothing changes. The mappings ask for small pages, which the kernel does not merge: what it answers where it does, or
+// where that fails, comes from filters of system calls.
 #include "base/process/large_pages.h"
 
 #include <fcntl.h>
@@ -24,7 +25,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <iterator>
+#include <functional>
 #include <span>
 #include <string>
 #include <thread>
@@ -208,30 +209,60 @@ enum class Fate {
 };
 Fate fate = Fate::refused;
 
+// What the kernel answers to a request to merge pages, 0 or an error, and how often it was asked.
+int merge_error = 0;
+volatile int merges = 0;
+
 // The call's arguments lie in the registers, where its result is expected too.
-void on_trapped_call(int /*signal*/, siginfo_t* /*info*/, void* context) {
+void on_trapped_call(int /*signal*/, siginfo_t* info, void* context) {
+  const bool is_merge = info->si_syscall == SYS_madvise;
+  const int error = is_merge ? merge_error : ENOMEM;
 #if defined(__x86_64__)
   greg_t* const registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
   const auto size = static_cast<size_t>(registers[REG_RDX]);
   auto* const place = reinterpret_cast<void*>(registers[REG_R8]);  // NOLINT(performance-no-int-to-ptr)
-  registers[REG_RAX] = -ENOMEM;
+  registers[REG_RAX] = -error;
 #else
   auto* const registers = static_cast<ucontext_t*>(context)->uc_mcontext.regs;
   const auto size = static_cast<size_t>(registers[2]);
   auto* const place = reinterpret_cast<void*>(registers[4]);  // NOLINT(performance-no-int-to-ptr)
-  registers[0] = static_cast<unsigned long long>(-ENOMEM);
+  registers[0] = static_cast<unsigned long long>(-error);
 #endif
-  if (fate == Fate::fails_halfway) munmap(place, size);
+  if (is_merge) {
+    merges = merges + 1;
+  } else if (fate == Fate::fails_halfway) {
+    munmap(place, size);
+  }
+}
+
+// The calls that the filter traps are answered above from now on. Returns false where the system takes no filter.
+bool trap_calls(std::span<sock_filter> filter) {
+  struct sigaction action {};
+  action.sa_sigaction = on_trapped_call;
+  action.sa_flags = SA_SIGINFO;
+  if (sigaction(SIGSYS, &action, nullptr) != 0) return false;
+  const sock_fprog program = {static_cast<unsigned short>(filter.size()), filter.data()};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+// Requests to merge pages get this answer from now on, with nothing done. Returns false where the system takes no filter.
+bool answer_merges(int error) {
+  merge_error = error;
+  sock_filter code[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kCollapseAdvice, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  return trap_calls(code);
 }
 
 // Calls of mremap to a place that the caller names get this fate from now on; with `no_way_back` calls of mmap fail for a
 // place that must be free. Returns false where the system takes no filter.
 bool decide(Fate wanted, bool no_way_back) {
   fate = wanted;
-  struct sigaction action {};
-  action.sa_sigaction = on_trapped_call;
-  action.sa_flags = SA_SIGINFO;
-  if (sigaction(SIGSYS, &action, nullptr) != 0) return false;
   // The lower half of the fourth argument, the flags of both calls.
   constexpr uint32_t flags = offsetof(seccomp_data, args[3]);
   sock_filter code[] = {
@@ -246,30 +277,91 @@ bool decide(Fate wanted, bool no_way_back) {
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
-  const sock_fprog program = {static_cast<unsigned short>(std::size(code)), code};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+  return trap_calls(code);
+}
+
+// Runs `check` in a child with pages that were found, where filters stay; it returns 0, or the number of what is wrong.
+int in_child(bool scans, const std::function<int(const Mapping&, LargePages&)>& check) {
+  const Mapping mapping;
+  const pid_t child = fork();
+  if (child == 0) {
+    mapping.access(0, kBytes);
+    LargePages pages(mapping.span(), mapping.descriptor());
+    if (pages.find(scans) < 7 * kLargePage) _exit(1);
+    const int wrong = check(mapping, pages);
+    _exit(mapping.is_unchanged() ? wrong : 2);
+  }
+  int status = 0;
+  if (waitpid(child, &status, 0) != child || !WIFEXITED(status)) return -1;
+  return WEXITSTATUS(status);
+}
+constexpr int kNoFilter = 77;
+
+// What the kernel has merged is not copied.
+TEST_P(LargePagesTest, MergedPagesAreNotCopied) {
+  const int wrong = in_child(GetParam(), [](const Mapping& mapping, LargePages& pages) {
+    if (!answer_merges(0)) return kNoFilter;
+    if (pages.has_moved()) return 3;
+    if (pages.move(2 * kLargePage) != 2 * kLargePage || merges != 1 || !pages.has_moved()) return 4;
+    if (pages.move(kLargePage) != kLargePage || merges != 2 || pages.refused()) return 5;
+    return mapping.copied() == 0 ? 0 : 6;
+  });
+  if (wrong == kNoFilter) GTEST_SKIP() << "the system takes no filter of system calls";
+  EXPECT_EQ(wrong, 0);
+}
+
+// A kernel that cannot merge pages of this file is asked once.
+TEST_P(LargePagesTest, PagesThatCannotBeMergedAreCopied) {
+  const int wrong = in_child(GetParam(), [](const Mapping& mapping, LargePages& pages) {
+    if (!answer_merges(EINVAL)) return kNoFilter;
+    for (int i = 1; i <= 3; ++i) {
+      if (pages.move(kLargePage) != kLargePage) return 3;
+      if (mapping.copied() != i * static_cast<int64_t>(kLargePage)) return 4;
+    }
+    return merges == 1 ? 0 : 5;
+  });
+  if (wrong == kNoFilter) GTEST_SKIP() << "the system takes no filter of system calls";
+  EXPECT_EQ(wrong, 0);
+}
+
+// After any other error what was not merged is copied, and the next part may be merged again.
+TEST_P(LargePagesTest, PagesThatAreNotMergedThisTimeAreCopied) {
+  for (const int error : {EAGAIN, EBUSY, ENOMEM}) {
+    const int wrong = in_child(GetParam(), [error](const Mapping& mapping, LargePages& pages) {
+      if (!answer_merges(error)) return kNoFilter;
+      if (pages.move(kLargePage) != kLargePage || merges != 1) return 3;
+      if (mapping.copied() != static_cast<int64_t>(kLargePage)) return 4;
+      merge_error = 0;
+      if (pages.move(kLargePage) != kLargePage || merges != 2) return 5;
+      return mapping.copied() == static_cast<int64_t>(kLargePage) ? 0 : 6;
+    });
+    if (wrong == kNoFilter) GTEST_SKIP() << "the system takes no filter of system calls";
+    EXPECT_EQ(wrong, 0) << std::strerror(error);
+  }
+}
+
+// Where the copy fails too, nothing is moved, and nothing more is tried.
+TEST_P(LargePagesTest, PagesThatAreNeitherMergedNorCopiedStay) {
+  const int wrong = in_child(GetParam(), [](const Mapping& mapping, LargePages& pages) {
+    if (!answer_merges(ENOMEM) || !decide(Fate::refused, false)) return kNoFilter;
+    if (pages.move(2 * kLargePage) != 0 || !pages.refused() || merges != 1) return 3;
+    if (pages.move(kLargePage) != 0 || merges != 1) return 4;
+    return mapping.copied() == 0 ? 0 : 5;
+  });
+  if (wrong == kNoFilter) GTEST_SKIP() << "the system takes no filter of system calls";
+  EXPECT_EQ(wrong, 0);
 }
 
 // If the kernel has removed the file's pages when it finds no memory for the copy's place, they are mapped again.
 TEST_P(LargePagesTest, ACopyThatCannotBePutInPlaceChangesNothing) {
   for (const Fate wanted : {Fate::refused, Fate::fails_halfway}) {
-    SCOPED_TRACE(wanted == Fate::refused ? "refused" : "halfway");
-    const Mapping mapping;
-    const pid_t child = fork();
-    if (child == 0) {
-      mapping.access(0, kBytes);
-      LargePages pages(mapping.span(), mapping.descriptor());
-      if (pages.find(GetParam()) == 0) _exit(1);
-      if (!decide(wanted, false)) _exit(77);
-      if (pages.move(2 * kLargePage) != 0 || !pages.refused() || pages.move(kLargePage) != 0) _exit(3);
-      if (!mapping.is_unchanged()) _exit(4);
-      _exit(mapping.copied() == 0 ? 0 : 5);
-    }
-    int status = 0;
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFEXITED(status)) << "signal " << WTERMSIG(status);
-    if (WEXITSTATUS(status) == 77) GTEST_SKIP() << "the system takes no filter of system calls";
-    EXPECT_EQ(WEXITSTATUS(status), 0);
+    const int wrong = in_child(GetParam(), [wanted](const Mapping& mapping, LargePages& pages) {
+      if (!decide(wanted, false)) return kNoFilter;
+      if (pages.move(2 * kLargePage) != 0 || !pages.refused() || pages.move(kLargePage) != 0) return 3;
+      return mapping.copied() == 0 ? 0 : 4;
+    });
+    if (wrong == kNoFilter) GTEST_SKIP() << "the system takes no filter of system calls";
+    EXPECT_EQ(wrong, 0) << (wanted == Fate::refused ? "refused" : "halfway");
   }
 }
 

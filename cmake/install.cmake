@@ -20,7 +20,8 @@ endif()
 install(TARGETS anyaccel EXPORT anyaccel_targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/anyaccel DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   REGEX ${RUN_TIME_HEADERS} EXCLUDE)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/conformance DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/anyaccel FILES_MATCHING PATTERN "*.h")
+# The suite's other headers include files that are not installed.
+install(FILES ${PROJECT_SOURCE_DIR}/conformance/suite.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/anyaccel/conformance)
 # These archives are optional: a build of the command alone does not have them.
 foreach(library nn conformance)
   set(target anyaccel_${library})

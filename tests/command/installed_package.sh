@@ -41,6 +41,9 @@ int main() { std::puts(anyaccel::conformance::conformance_cases().front().c_str(
 C
 # Sanitizers of the library must be those of the program.
 flags=$(sed -n 's/^ANYACCEL_SANITIZE:STRING=\(..*\)/-fsanitize=\1/p' "$build/CMakeCache.txt")
+# Every header that is installed includes only what is installed too. (That headers of include/ compile alone is tested apart.)
+(cd "$work/prefix/include" && find anyaccel -name '*.h' -o -name '*.hpp') | sed 's/.*/#include <&>/' >"$work/headers.cpp"
+g++ -std=c++20 $flags -M -I"$work/prefix/include" "$work/headers.cpp" >"$work/log" 2>&1 || fail "headers: $(grep error "$work/log")"
 # A library that is elsewhere is found, and the message of one that is nowhere names it.
 targets=$work/prefix/lib/cmake/anyaccel/anyaccel_targets.cmake
 cp "$targets" "$work/targets"

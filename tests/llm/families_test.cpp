@@ -184,12 +184,20 @@ TEST(FamilyFiles, OfOtherArchitecturesAreRefusedByName) {
 
 // Fields that change what a family computes, with values that are not implemented.
 TEST(FamilyFields, ThatChangeTheComputationAreRefused) {
+  const Json rope = {{"rope_type", "default"}};
+  const Json two_lists = {{"rope_type", "longrope"},
+                          {"short_factor", std::vector<double>(6, 1.0)},
+                          {"long_factor", std::vector<double>(6, 2.0)}};
   const std::map<std::string, std::vector<std::pair<std::string, Json>>> refused = {
       {"olmo2_1", {{"sliding_window", 6}}},
       {"gpt2_2", {{"sliding_window", 6}}},
       {"deepseek_v3_2", {{"sliding_window", 6}, {"norm_topk_prob", nullptr}, {"rope_interleave", nullptr}}},
       {"gpt_neox_1", {{"head_dim", 8}, {"sliding_window", 6}}},
-      {"gemma3_text_4", {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 3.0}}}}},
+      {"gemma3_text_4",
+       {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 3.0}}},
+        {"rope_parameters",
+         {{"full_attention", rope}, {"sliding_attention", {{"rope_type", "dynamic"}, {"factor", 3.0}}}}},
+        {"rope_parameters", {{"full_attention", rope}, {"sliding_attention", two_lists}}}}},
       {"phi3_3", {{"original_max_position_embeddings", nullptr}}},
       {"gemma_1",
        {{"use_bidirectional_attention", true},

@@ -2,6 +2,7 @@
 // square root of their size; versions 2 and 3 also have norms before and after each half, soft caps, and windows on
 // some layers.
 #include <cmath>
+#include <string>
 
 #include "llm/config/config_fields.h"
 #include "llm/families/families.h"
@@ -74,6 +75,12 @@ void compose_gemma3(const JsonRef& root, ModelConfig& config) {
   windows.theta_name = "rope_local_base_freq";
   windows.layer_type = "sliding_attention";
   config.window_rope = read_rope(root, config, config.notes, windows);
+  if (const RopeType type = config.window_rope->type; type == RopeType::Dynamic || type == RopeType::Longrope) {
+    root.error(
+        "rope of type \"" + std::string(rope_type_name(type)) +
+        "\" in layers with windows (sliding_attention); expected a type whose frequencies do not depend on the length "
+        "of the text");
+  }
 }
 
 // -- GGUF: the norms' weights are stored whole, and embeddings are multiplied in fp32.

@@ -569,6 +569,50 @@ TEST_F(LevelZero, AFailedCommandOfAGraphIsTold) {
   }
 }
 
+// Whichever command fails: who waits for a stream that waited for it is told, or all has been done.
+TEST_F(LevelZero, WhoWaitsForAFailedStreamFailsToo) {
+  for (int command = 1; command <= 20; ++command) {
+    SCOPED_TRACE("command " + std::to_string(command));
+    Child({{"SIM_FAULT", "sticky:command=" + std::to_string(command)}, {"SIM_HANG_SECONDS", "10"}}, [] {
+      OpenedDevice d;
+      constexpr size_t size = 100;
+      const unsigned char pattern = 7;
+      std::vector<aa_stream*> streams;
+      std::vector<aa_event*> events;
+      std::vector<void*> memory;
+      for (int i = 0; i < 3; ++i) {
+        streams.push_back(d.stream());
+        events.push_back(nullptr);
+        ok(d.table.event_create(d.device, AA_EVENT_DEFAULT, &events[i]));
+        memory.push_back(d.memory(size));
+      }
+      // Each stream fills memory of its own, after the one before it.
+      bool all = true;
+      for (int i = 0; i < 3 && all; ++i) {
+        if (i > 0) all = error(d.table.stream_wait_event(streams[i], events[i - 1])).first == AA_OK;
+        all = all && error(d.table.fill_async(streams[i], memory[i], &pattern, 1, size)).first == AA_OK;
+        all = all && error(d.table.event_record(events[i], streams[i])).first == AA_OK;
+      }
+      if (all && error(d.table.stream_synchronize(streams[2])).first == AA_OK) {
+        aa_stream* reader = d.stream();
+        for (void* filled : memory) {
+          std::vector<unsigned char> data(size);
+          if (error(d.table.copy_async(reader, data.data(), filled, size, AA_COPY_DEVICE_TO_HOST)).first == AA_OK &&
+              error(d.table.stream_synchronize(reader)).first == AA_OK) {
+            EXPECT_EQ(data, std::vector<unsigned char>(size, pattern));
+          }
+        }
+        error(d.table.stream_destroy(reader));
+      }
+      for (int i = 0; i < 3; ++i) {
+        error(d.table.stream_destroy(streams[i]));
+        ok(d.table.event_destroy(events[i]));
+        d.free(memory[i], size);
+      }
+    }).expect_clean();
+  }
+}
+
 // Launches follow each other on all streams. One whose stream has failed is nothing to wait for, but it may still run. Here the
 // stream fails because the host cannot wait for it while a host call holds it.
 TEST_F(LevelZero, ALaunchIsRefusedWhileAFailedOneMayStillRun) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "accelerators/xpu/level_zero/stream.h"
@@ -60,7 +61,7 @@ uint64_t StreamFault::watched() const {
   return watched_;
 }
 
-void StreamFault::look(uint64_t passed, bool waits) {
+bool StreamFault::look(uint64_t passed, bool waits) {
   const std::lock_guard lock(mutex_);
   std::erase_if(runs_, [&](const Runs& runs) {
     if (runs.first > passed) return false;
@@ -73,20 +74,22 @@ void StreamFault::look(uint64_t passed, bool waits) {
       return true;
     }
   });
+  return std::ranges::none_of(runs_, [=](const Runs& runs) { return runs.first <= passed; });
 }
 
-Record::Record(std::shared_ptr<DeviceState> device, std::shared_ptr<StreamFault> fault, bool timed)
+Point::Point(std::shared_ptr<DeviceState> device, std::shared_ptr<StreamFault> fault, bool timed)
     : device_(std::move(device)),
       fault_(std::move(fault)),
       timed_(timed),
+      number_(fault_->next_number()),
       event_(device_->events().acquire(timed)),
       runs_(fault_->watched()),
       made_ms_(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count()) {
 }
 
-Record::~Record() { device_->events().give_back(event_, timed_); }
+Point::~Point() { device_->events().give_back(event_, timed_); }
 
-bool Record::completed(Result result, const char* call) {
+bool Point::completed(Result result, const char* call) {
   if (result == success) {
     done_.store(true, std::memory_order_release);
     return true;
@@ -101,53 +104,114 @@ bool Record::completed(Result result, const char* call) {
   return false;
 }
 
-bool Record::complete() {
+void Point::find_fault(bool waits) {
+  const bool all_tell = fault_->look(runs_, waits);
+  fault_->raise_if_set();
+  if (all_tell) well_.store(true, std::memory_order_release);
+}
+
+bool Point::complete() {
   device_->usable();
   fault_->raise_if_set();
   if (!done_.load(std::memory_order_acquire) &&
       !completed(device_->api().zeEventQueryStatus(event_), "zeEventQueryStatus")) {
     return false;
   }
-  fault_->look(runs_, false);
-  fault_->raise_if_set();
+  find_fault(false);
   return true;
 }
 
-void Record::wait() {
+void Point::wait() {
   if (!complete()) {
     // Wakes up periodically, because a wait for one stream may not be notified that another call found the device lost.
     while (!completed(device_->api().zeEventHostSynchronize(event_, patience_ns), "zeEventHostSynchronize")) {
       device_->usable();
     }
   }
-  fault_->look(runs_, true);
-  fault_->raise_if_set();
+  find_fault(true);
 }
 
-bool Record::passed() noexcept {
+bool Point::passed() noexcept {
   if (done_.load(std::memory_order_acquire)) return true;
   if (device_->lost() || is_forked_child() || device_->api().zeEventQueryStatus(event_) != success) return false;
   done_.store(true, std::memory_order_release);
   return true;
 }
 
-void Record::settle() noexcept {
+void Point::settle() noexcept {
   if (is_forked_child()) return;
   while (device_->api().zeEventHostSynchronize(event_, patience_ns) == not_ready && !device_->lost()) {
   }
 }
 
-uint64_t Record::ticks() {
+uint64_t Point::ticks() {
   KernelTimestamp timestamp{};
   device_->check(device_->api().zeEventQueryKernelTimestamp(event_, &timestamp), "zeEventQueryKernelTimestamp");
   return timestamp.global_end;
 }
 
-double Record::milliseconds_until(Record& end) {
+double Point::milliseconds_until(Point& end) {
   const DeviceFacts& facts = device_->facts();
   const double ms_per_tick = facts.nanoseconds_per_tick * 1e-6;
   const double expected = (end.made_ms_ - made_ms_) / ms_per_tick;
   return ticks_between(ticks(), end.ticks(), facts.properties.kernel_timestamp_valid_bits, expected) * ms_per_tick;
+}
+
+void drop_passed(Waits& waits) {
+  const auto passed = [](const std::shared_ptr<Point>& point) { return point->passed_well(); };
+  if (!waits || std::ranges::none_of(*waits, passed)) return;
+  auto left = std::make_shared<std::vector<std::shared_ptr<Point>>>();
+  std::ranges::remove_copy_if(*waits, std::back_inserter(*left), passed);
+  waits = left->empty() ? nullptr : std::move(left);
+}
+
+template <class Ask>
+void Record::take_over_faults(const Ask& ask) {
+  if (!waits_) return;
+  for (const std::shared_ptr<Point>& point : *waits_) {
+    if (point->passed_well()) continue;
+    try {
+      ask(*point);
+    } catch (const abi::Failure& failure) {
+      fault()->set(failure);
+      fault()->raise_if_set();
+    }
+  }
+}
+
+bool Record::passed_well() const noexcept {
+  const auto well = [](const std::shared_ptr<Point>& point) { return point->passed_well(); };
+  return point_->passed_well() && (!waits_ || std::ranges::all_of(*waits_, well));
+}
+
+bool Record::complete() {
+  if (!point_->complete()) return false;
+  // The stream has passed what it waited for, even if a query of that lags behind.
+  bool all = true;
+  take_over_faults([&](Point& point) { all = point.complete() && all; });
+  return all;
+}
+
+void Record::wait() {
+  point_->wait();
+  take_over_faults([](Point& point) { point.wait(); });
+}
+
+Waits Record::added_to(const Waits& earlier, const StreamFault& stream) const {
+  auto all = earlier ? std::make_shared<std::vector<std::shared_ptr<Point>>>(*earlier)
+                     : std::make_shared<std::vector<std::shared_ptr<Point>>>();
+  const auto add = [&](const std::shared_ptr<Point>& point) {
+    if (point->fault().get() == &stream) return;
+    const auto known = std::ranges::find(*all, point->fault(), [](const auto& other) { return other->fault(); });
+    if (known == all->end()) {
+      all->push_back(point);
+    } else if ((*known)->number() < point->number()) {
+      *known = point;
+    }
+  };
+  add(point_);
+  if (waits_) std::ranges::for_each(*waits_, add);
+  return all;
 }
 
 double ticks_between(uint64_t start, uint64_t end, uint32_t valid_bits, double expected) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "accelerators/streams/events.h"
@@ -43,9 +44,10 @@ class StreamFault : public streams::StreamFault {
   void watch(std::shared_ptr<GraphQueue> queue, uint64_t run);
   // The number of runs so far.
   uint64_t watched() const;
-  // Keeps the errors of queues that have ended, and of which a run is among the first `passed`, which the stream has passed. `waits`:
-  // the caller may block.
-  void look(uint64_t passed, bool waits);
+  uint64_t next_number() noexcept { return points_.fetch_add(1, std::memory_order_relaxed) + 1; }
+  // Keeps the errors of queues that have ended, and of which a run is among the first `passed`, which the stream has passed. Returns
+  // false if one of them does not tell yet. `waits`: the caller may block.
+  bool look(uint64_t passed, bool waits);
 
  private:
   struct Runs {
@@ -56,25 +58,30 @@ class StreamFault : public streams::StreamFault {
   mutable std::mutex mutex_;
   std::vector<Runs> runs_;
   uint64_t watched_ = 0;
+  std::atomic<uint64_t> points_{0};
 };
 
 // One use of an event of the pool: signaled at one point of one stream. It is returned to the pool when its last owner
 // is destroyed; streams own the events that they signal or wait for until they have passed them. Thread-safe.
-class Record {
+class Point {
  public:
-  Record(std::shared_ptr<DeviceState> device, std::shared_ptr<StreamFault> fault, bool timed);
-  ~Record();
-  Record(const Record&) = delete;
-  Record& operator=(const Record&) = delete;
+  Point(std::shared_ptr<DeviceState> device, std::shared_ptr<StreamFault> fault, bool timed);
+  ~Point();
+  Point(const Point&) = delete;
+  Point& operator=(const Point&) = delete;
 
   EventHandle event() const noexcept { return event_; }
   bool timed() const noexcept { return timed_; }
   const DeviceState* device() const noexcept { return device_.get(); }
   const std::shared_ptr<StreamFault>& fault() const noexcept { return fault_; }
+  // Of two points of one stream the later one has the larger number.
+  uint64_t number() const noexcept { return number_; }
 
   // These throw the stream's sticky error, and keep a new one there.
   bool complete();
   void wait();  // blocks until it is complete
+  // Returns true if it is known to be complete, and the work before it on its stream without an error.
+  bool passed_well() const noexcept { return well_.load(std::memory_order_acquire); }
 
   // Returns true if it is known to be complete, without throwing.
   bool passed() noexcept;
@@ -82,20 +89,63 @@ class Record {
   void settle() noexcept;
 
   // Milliseconds from this to `end`; both are timed and complete, on one device.
-  double milliseconds_until(Record& end);
+  double milliseconds_until(Point& end);
 
  private:
   // False for "not ready".
   bool completed(Result result, const char* call);
+  void find_fault(bool waits);
   uint64_t ticks();
 
   std::shared_ptr<DeviceState> device_;
   std::shared_ptr<StreamFault> fault_;
   bool timed_;
+  const uint64_t number_;
   EventHandle event_;
   uint64_t runs_;   // of graphs, before this on the stream
   double made_ms_;  // the host's clock
   std::atomic<bool> done_{false};
+  std::atomic<bool> well_{false};
+};
+
+// The last point of every other stream that work waits for, itself or by way of other streams; null: none. A list that does not
+// change is shared by all records between two waits.
+using Waits = std::shared_ptr<const std::vector<std::shared_ptr<Point>>>;
+
+// Leaves out what has passed without an error.
+void drop_passed(Waits& waits);
+
+// A point of a stream, and what the work before it waited for on other streams: if that has failed, so has this. Thread-safe.
+class Record {
+ public:
+  Record(std::shared_ptr<DeviceState> device, std::shared_ptr<StreamFault> fault, bool timed, Waits waits)
+      : point_(std::make_shared<Point>(std::move(device), std::move(fault), timed)), waits_(std::move(waits)) {}
+
+  EventHandle event() const noexcept { return point_->event(); }
+  bool timed() const noexcept { return point_->timed(); }
+  const DeviceState* device() const noexcept { return point_->device(); }
+  const std::shared_ptr<StreamFault>& fault() const noexcept { return point_->fault(); }
+
+  // These throw the stream's sticky error, and keep a new one there.
+  bool complete();
+  void wait();  // blocks until it is complete
+  // Returns true if it is known to be complete, without throwing. Whether work before it failed may not be known.
+  bool passed() noexcept { return point_->passed(); }
+  // Returns true if complete() has found it complete, and everything before it without an error.
+  bool passed_well() const noexcept;
+  void settle() noexcept { point_->settle(); }
+  double milliseconds_until(Record& end) { return point_->milliseconds_until(*end.point_); }
+
+  // What work of a stream waits for that waited for `earlier`, and now for this.
+  Waits added_to(const Waits& earlier, const StreamFault& stream) const;
+
+ private:
+  // What waits for a failed stream has failed too.
+  template <class Ask>
+  void take_over_faults(const Ask& ask);
+
+  const std::shared_ptr<Point> point_;
+  const Waits waits_;
 };
 
 // Ticks from `start` to `end` of a counter of `valid_bits` bits that wraps around: of all the differences that fit, the one

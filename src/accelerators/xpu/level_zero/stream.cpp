@@ -124,7 +124,8 @@ void Stream::release_passed() {
 std::shared_ptr<Record> Stream::mark_locked(bool timed) {
   device_->usable();
   release_passed();
-  auto record = std::make_shared<Record>(device_, fault_, timed);
+  drop_passed(waits_);
+  auto record = std::make_shared<Record>(device_, fault_, timed, waits_);
   kept_.push_back({record, true});
   try {
     list_->signal(record->event());
@@ -154,14 +155,22 @@ void Stream::record(const std::shared_ptr<EventCore>& event) {
 void Stream::wait_locked(const std::shared_ptr<Record>& record) {
   begin_work();
   kept_.push_back({record, false});
+  Waits waits = made(*record) ? waits_ : record->added_to(waits_, *fault_);
   list_->wait(record->event());
+  waits_ = std::move(waits);
   // A stream that only ever waits would keep every record.
   constexpr size_t many = 64;
   if (kept_.size() % many == 0) mark_locked(false);
 }
 
 void Stream::wait_for(std::shared_ptr<Record> record) {
-  if (!record || made(*record) || record->passed()) return;
+  if (!record || made(*record)) return;
+  try {
+    if (record->complete() && record->passed_well()) return;
+  } catch (const abi::Failure&) {
+    device_->usable();
+    // This stream fails with it, as if the wait had come first.
+  }
   std::lock_guard lock(mutex_);
   wait_locked(record);
 }
@@ -261,7 +270,7 @@ void Stream::host_call(void (*function)(void* user), void* user) {
     host_calls_ = std::make_unique<streams::HostCalls<HostCall>>(
         [device = device_](const HostCall& call) { carry_out(*device, call); });
   }
-  HostCall call{mark_locked(false), std::make_shared<Record>(device_, fault_, false), function, user};
+  HostCall call{mark_locked(false), std::make_shared<Record>(device_, fault_, false, nullptr), function, user};
   wait_locked(call.returned);
   const EventHandle returned = call.returned->event();
   try {

@@ -83,6 +83,7 @@ class Stream final : public abi::Stream {
   std::mutex mutex_;
   std::unique_ptr<CommandList> list_;
   std::deque<Kept> kept_;        // records that the device may still use
+  Waits waits_;                  // what work from now on waits for
   std::shared_ptr<Record> end_;  // the latest of this stream
   bool worked_since_end_ = false;
   streams::CaptureOf<Capture> captures_{this};

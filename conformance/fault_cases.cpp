@@ -253,6 +253,46 @@ void who_waits_for_it_fails_too(const Context& c) {
   expect_equal(c.download(other.data(), size), Bytes(size, 4), "what a stream wrote beside one that failed");
 }
 
+// The failure is known when the wait is enqueued. The wait may report it, and nothing that the stream does then counts as done.
+void who_waits_for_a_known_failure_fails_too(const Context& c) {
+  const auto table = faults(c);
+  Memory memory(c, size);
+  Memory other(c, size);
+  Stream failing(c);
+  Stream waiting(c);
+  Event event(c);
+  enqueue_failure(c, table, failing, memory.data());
+  if (!enqueued(c, c.driver.event_record(event, failing), "event_record")) {
+    c.unsupported("the driver reports a failure at once, so that no event can be recorded behind it");
+  }
+  expect_failed(c, c.driver.event_synchronize(event), "event_synchronize of a record after what failed");
+  enqueued(c, c.driver.stream_wait_event(waiting, event), "stream_wait_event");
+  enqueued(c, fill(c, waiting, other.data(), 3), "fill_async");
+  for (int i = 0; i < 2; ++i) {
+    expect_failed(c, c.driver.stream_synchronize(waiting), "stream_synchronize of a stream that waits for what failed");
+  }
+}
+
+// After its stream was destroyed an event is complete, or tells of the failure.
+void an_event_outlives_its_failed_stream(const Context& c) {
+  const auto table = faults(c);
+  Memory memory(c, size);
+  Event event(c);
+  {
+    Stream stream(c);
+    enqueue_failure(c, table, stream, memory.data());
+    if (!enqueued(c, c.driver.event_record(event, stream), "event_record")) return;
+    expect_failed(c, c.driver.stream_synchronize(stream), "stream_synchronize of a stream that failed");
+  }
+  for (int i = 0; i < 2; ++i) {
+    int32_t done = -1;
+    if (enqueued(c, c.driver.event_query(event, &done), "event_query of a record whose stream was destroyed,")) {
+      c.expect(done == 1, "the event of a stream that failed and was destroyed is not complete");
+    }
+    enqueued(c, c.driver.event_synchronize(event), "event_synchronize of a record whose stream was destroyed,");
+  }
+}
+
 // Launches of a graph follow each other on all streams, but a launch that has failed must not take others with it: neither while
 // its stream is there nor after that.
 void a_launch_does_not_follow_a_failed_one(const Context& c) {
@@ -295,6 +335,8 @@ constexpr Case cases[] = {
     {"fault", "what_is_before_it_is_done", what_is_before_it_is_done},
     {"fault", "nothing_fails_before_it_runs", nothing_fails_before_it_runs},
     {"fault", "who_waits_for_it_fails_too", who_waits_for_it_fails_too},
+    {"fault", "who_waits_for_a_known_failure_fails_too", who_waits_for_a_known_failure_fails_too},
+    {"fault", "an_event_outlives_its_failed_stream", an_event_outlives_its_failed_stream},
     {"fault", "a_launch_does_not_follow_a_failed_one", a_launch_does_not_follow_a_failed_one},
 };
 

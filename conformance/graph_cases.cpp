@@ -252,6 +252,34 @@ void streams_join_by_waiting(const Context& c) {
   expect_equal(c.download(third.data(), size), before, "a copy on a stream that had joined a capture");
 }
 
+// A stream that captures waits for no event of another capture: the graphs would need each other's work.
+void captures_do_not_wait_for_each_other(const Context& c) {
+  const abi::Calls<aa_graph_table> table = graphs(c);
+  Memory source(c, size), destination(c, size);
+  const Bytes before = pattern(size, 40), data = pattern(size, 41);
+  c.upload(source.data(), data.data(), size);
+  c.upload(destination.data(), before.data(), size);
+  {
+    Stream first(c), second(c);
+    Event event(c);
+    Capture one(c, table, first), other(c, table, second);
+    copy(c, second, destination, source);
+    c.ok(c.driver.event_record(event, second), "event_record on a stream that captures");
+    c.error(c.driver.stream_wait_event(first, event), {AA_FAILED_PRECONDITION},
+            "stream_wait_event on a stream that captures, for an event of another capture");
+    // Whether the captures can go on is not said.
+    other.abandon();
+    one.abandon();
+  }
+  expect_equal(c.download(destination.data(), size), before, "memory after abandoned captures");
+  Stream next(c);
+  Capture capture(c, table, next);
+  copy(c, next, destination, source);
+  const Graph graph(c, table, capture.end());
+  graph.launch(c.stream);
+  expect_equal(c.download(destination.data(), size), data, "what a graph wrote that was captured after a refused wait");
+}
+
 constexpr Case cases[] = {
     {"graphs", "records_and_replays", records_and_replays},
     {"graphs", "records_fills", records_fills},
@@ -266,6 +294,7 @@ constexpr Case cases[] = {
     {"graphs", "host_copies_are_read_at_the_launch", host_copies_are_read_at_the_launch},
     {"graphs", "work_on_other_streams_runs", work_on_other_streams_runs},
     {"graphs", "streams_join_by_waiting", streams_join_by_waiting},
+    {"graphs", "captures_do_not_wait_for_each_other", captures_do_not_wait_for_each_other},
 };
 
 }  // namespace

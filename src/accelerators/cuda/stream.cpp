@@ -181,6 +181,10 @@ void Stream::wait_event(abi::Event& awaited) {
                          "the event was recorded last in a capture that has ended; record it again before a stream "
                          "waits for it");
     }
+    // The runtime would refuse that too, but make both captures invalid.
+    if (captures() && core_->capture() != joined) {
+      throw abi::Failure(AA_FAILED_PRECONDITION, "the stream and the event belong to two captures");
+    }
   } else if (captures()) {
     // Work outside of the graph cannot be waited for at every replay; if it is complete, there is nothing to wait for.
     if (event.query()) return;

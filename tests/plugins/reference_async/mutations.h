@@ -237,6 +237,8 @@
   X(failures_reach_back, "fault.what_is_before_it_is_done")                                      \
   X(failures_reach_other_streams, "fault.who_waits_for_it_fails_too")                            \
   X(waits_stop_failures, "fault.who_waits_for_it_fails_too")                                     \
+  X(waits_for_known_failures_do_nothing, "fault.who_waits_for_a_known_failure_fails_too")        \
+  X(events_of_failed_dead_streams_stay_open, "fault.an_event_outlives_its_failed_stream")        \
   X(launches_follow_failures, "fault.a_launch_does_not_follow_a_failed_one")                     \
   /* graphs */                                                                                   \
   X(captured_work_runs_at_once, "graphs.records_and_replays")                                    \
@@ -257,6 +259,7 @@
   X(waiting_streams_do_not_join, "graphs.streams_join_by_waiting")                               \
   X(joined_streams_end_captures, "graphs.streams_join_by_waiting")                               \
   X(joined_streams_go_on_capturing, "graphs.streams_join_by_waiting")                            \
+  X(captures_wait_for_each_other, "graphs.captures_do_not_wait_for_each_other")                  \
   X(launches_run_at_once, "order.graphs_run_in_order")                                           \
   X(launches_overlap, "order.launches_do_not_overlap")                                           \
   X(recorded_host_calls_run_at_once, "order.graphs_run_host_calls")                              \

@@ -353,6 +353,8 @@ bool Event::query() {
     throw abi::Failure(AA_INVALID_ARGUMENT, "the stream of this event is gone");
   }
   if (mutated(Mutation::events_of_dead_streams_stay_open) && !record->queue.lock()) return false;
+  if (mutated(Mutation::events_of_failed_dead_streams_stay_open) && !record->queue.lock() && record->failure())
+    return false;
   if (!record->done()) return false;
   if (const auto failure = record->failure(); failure && !mutated(Mutation::events_hide_failures)) throw *failure;
   return true;
@@ -608,7 +610,7 @@ void Stream::wait_event(abi::Event& event) {
     if (mutated(Mutation::waiting_streams_do_not_join)) return;
     const std::lock_guard lock(mutex_);
     leave_ended_capture();
-    if (captured_ && shared_ != capture) {
+    if (captured_ && shared_ != capture && !mutated(Mutation::captures_wait_for_each_other)) {
       throw abi::Failure(AA_FAILED_PRECONDITION, "the stream and the event belong to two captures");
     }
     captured_ = capture->items;
@@ -632,6 +634,7 @@ void Stream::wait_event(abi::Event& event) {
     return;
   }
   if (!record) return;
+  if (mutated(Mutation::waits_for_known_failures_do_nothing) && record->done()) return;
   if (mutated(Mutation::waits_across_devices_do_nothing)) {
     const auto queue = record->queue.lock();
     if (queue && !device_.owns(queue)) return;

@@ -95,8 +95,8 @@ struct Encoder {
     if constexpr (!kChance) return select_bits(magnitude_mask, nearest(abs(x), inverse), sign);
     const Vec scaled = abs(x) * inverse;
     const Words e = exponent(bits_of(scaled));
-    const Vec steps = round_by_chance(scaled * of_bits(unit_exponent - e), words);
-    const Words code = bits_of(steps + Vec(kRounding)) + (e >> exponent_shift) - first_code;
+    const Words steps = bits_of(magnitude_by_chance(scaled * of_bits(unit_exponent - e), words, Vec(kRounding)));
+    const Words code = steps + (e >> exponent_shift) - first_code;
     return select_bits(magnitude_mask, code < max_code ? code : max_code, sign);
   }
 

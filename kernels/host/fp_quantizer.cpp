@@ -96,11 +96,11 @@ struct Call {
 // Encodes the elements [begin, end) of one group. Fetch: an Ahead or, for what DirectEncoder encodes, a Part
 // of a Meanwhile.
 template <class Fetch>
-AA_ONCE void write_codes(const Call& call, int64_t begin, int64_t end, const Scale& s, Fetch fetch, Writer& out) {
+AA_ONCE void write_codes(const Call& call, int64_t begin, int64_t end, const Scale& s, Fetch fetch, RandomWords& words,
+                         Writer& out) {
   const aa_fp_quantize_args& a = call.args;
   const Encoder& encoder = call.encoder;
   alignas(64) float buffer[kBlock];
-  alignas(64) uint32_t words[kWords];
   alignas(64) uint16_t codes[kBlock + 64];
   alignas(64) uint8_t packed[2 * kBlock];
   const DirectEncoder::Group direct(call.direct, s, end - begin);
@@ -119,7 +119,7 @@ AA_ONCE void write_codes(const Call& call, int64_t begin, int64_t end, const Sca
         Ahead ahead;
         if constexpr (__is_same(Fetch, Ahead)) ahead = here;
         if (call.random.used) {
-          encode<true>(x, padded(n), encoder, s.inverse, draw(call.random, i, n, words), ahead, codes);
+          encode<true>(x, padded(n), encoder, s.inverse, words.draw(i, n), ahead, codes);
         } else {
           encode<false>(x, padded(n), encoder, s.inverse, nullptr, ahead, codes);
         }
@@ -146,13 +146,14 @@ AA_OP void fp_quantizer_quantize(const aa_fp_quantize_args* a) {
   if (!has_wide_groups(a->groups, a->group_size)) {
     for_groups(a->groups, a->group_size, [&](int64_t first, int64_t last) {
       Writer writer(a->out + first * row_bytes, past_caches);
+      RandomWords words(call.random);
       const auto range_of = [&](int64_t g, Ahead ahead) {
         const int64_t begin = g * a->group_size;
         return range_of_dense<true>(a->x, a->dtype, begin, begin + a->group_size, ahead);
       };
       const auto scale_of = [&](const Range& range) { return make_scale(range, a->format); };
       const auto write_one = [&](int64_t g, const Scale& s, auto fetch) {
-        write_codes(call, g * a->group_size, (g + 1) * a->group_size, s, fetch, writer);
+        write_codes(call, g * a->group_size, (g + 1) * a->group_size, s, fetch, words, writer);
         writer.put(&s.scale, 4);
       };
 #if AA_VECTOR_AVX512
@@ -186,7 +187,8 @@ AA_OP void fp_quantizer_quantize(const aa_fp_quantize_args* a) {
     __builtin_memcpy(row + code_bytes, &s.scale, 4);
     parallel_for(a->group_size, 16384, 128, [&](int64_t first, int64_t last) {
       Writer writer(row + first * a->format.bits / 8, past_caches);
-      write_codes(call, begin + first, begin + last, s, Ahead(), writer);
+      RandomWords words(call.random);
+      write_codes(call, begin + first, begin + last, s, Ahead(), words, writer);
     });
   }
 }

@@ -403,21 +403,42 @@ class Meanwhile {
 
 // Stochastic rounding: decides for each element whether to round up, with the probability exact - below, where `below` is
 // floor(exact). The upper 24 bits of the element's random word, as a number in [0, 1), are compared with that difference.
-AA_INLINE Mask rounds_up(Vec exact, Vec below, const uint32_t* words) {
+#if AA_VECTOR_AVX512
+// The lowest 8 bits of these words are 0 (last_words()). The result is 2^32 times that number.
+AA_INLINE Vec random_floats(const uint32_t* words) { return Vec(_mm512_cvtepu32_ps(_mm512_loadu_si512(words))); }
+AA_INLINE Vec random_units(const uint32_t* words) { return random_floats(words) * Vec(0x1p-32f); }
+#else
+AA_INLINE Vec random_units(const uint32_t* words) {
   Words word;
   __builtin_memcpy(&word, words, sizeof(word));
-#if AA_VECTOR_AVX512
-  // Masks the low bits off rather than shifting them out: shifts compete with additions and conversions for ports.
-  const Vec unit = Vec(_mm512_cvtepu32_ps((__m512i)(word & 0xffffff00u))) * Vec(0x1p-32f);
-#else
-  const Vec unit = to_floats(word >> 8) * Vec(0x1p-24f);
+  return to_floats(word >> 8) * Vec(0x1p-24f);
+}
 #endif
-  return less(unit, exact - below);
+AA_INLINE Mask rounds_up(Vec exact, Vec below, const uint32_t* words) {
+  return less(random_units(words), exact - below);
 }
 // Stochastic rounding to an integer.
 AA_INLINE Vec round_by_chance(Vec exact, const uint32_t* words) {
   const Vec below = floor(exact);
   return select(rounds_up(exact, below, words), below + Vec(1.0f), below);
+}
+#if AA_VECTOR_AVX512
+// exact less the random number in [0, 1), rounded up. The least integer that is not below it is round_by_chance(), with one
+// exception: for an exact between -1/2 and 0 the difference exact - below, which that compares with the random number, is rounded
+// to a multiple of 2^-24 and may then be equal to it. In these cases, and seldom in others, the result is kMayDiffer.
+AA_INLINE Vec less_random(Vec exact, const uint32_t* words) {
+  return Vec(_mm512_fnmadd_round_ps(random_floats(words).v, _mm512_set1_ps(0x1p-32f), exact.v,
+                                    _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC));
+}
+constexpr float kMayDiffer = -0x1.fffffep-1f;  // the float above -1
+#endif
+// round_by_chance() of a number that is not negative, plus a number whose ulp is 1.
+AA_INLINE Vec magnitude_by_chance(Vec exact, const uint32_t* words, Vec plus) {
+#if AA_VECTOR_AVX512
+  return Vec(_mm512_add_round_ps(less_random(exact, words).v, plus.v, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC));
+#else
+  return round_by_chance(exact, words) + plus;
+#endif
 }
 
 // -- output --

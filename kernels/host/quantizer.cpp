@@ -131,19 +131,35 @@ AA_INLINE void store_line(uint8_t* to, __m512i line, bool past_caches) {
   }
 }
 
-// Four vectors rounded stochastically, as bytes, which are clamped 64 at once. Conversions round down: they take the place of
-// floor() and of its conversion.
-template <bool kOffset, class T>
-AA_INLINE __m512i integers_by_chance(const T* x, const Scale& s, const uint32_t* words) {
-  const auto integer = [&](int64_t i) __attribute__((always_inline)) {
-    const Vec exact = scaled<kOffset>(load(x + i), s);
-    const __m512i below = _mm512_cvt_roundps_epi32(exact.v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-    const Mask up = rounds_up(exact, Vec(_mm512_cvtepi32_ps(below)), words + i);
-    return _mm512_mask_sub_epi32(below, up, below, _mm512_set1_epi32(-1));
+// Four vectors rounded stochastically, as bytes, which are clamped 64 at once.
+template <bool kOffset, class T, class Integer>
+AA_INLINE __m512i integers_by_chance(const T* x, const Scale& s, const Integer& integer) {
+  const auto vector = [&](int64_t i) __attribute__((always_inline)) {
+    return integer(scaled<kOffset>(load(x + i), s), i);
   };
   const __m512i low = _mm512_set1_epi8(static_cast<char>(s.low)), high = _mm512_set1_epi8(static_cast<char>(s.high));
-  const __m512i bytes = saturated_bytes(integer(0), integer(16), integer(32), integer(48));
+  const __m512i bytes = saturated_bytes(vector(0), vector(16), vector(32), vector(48));
   return _mm512_min_epi8(_mm512_max_epi8(bytes, low), high);
+}
+// The same, as the definition says: for lines in which less_random() may differ from it.
+template <bool kOffset, class T>
+AA_ONCE __m512i integers_as_defined(const T* x, const Scale& s, const uint32_t* words) {
+  return integers_by_chance<kOffset>(
+      x, s, [&](Vec exact, int64_t i) __attribute__((always_inline)) {
+        return _mm512_cvtps_epi32(round_by_chance(exact, words + i).v);
+      });
+}
+template <bool kOffset, class T>
+AA_INLINE __m512i integers_by_chance(const T* x, const Scale& s, const uint32_t* words) {
+  Mask same = 0xffff;
+  const auto integer = [&](Vec exact, int64_t i) __attribute__((always_inline)) {
+    const Vec rest = less_random(exact, words + i);
+    same = _mm512_mask_cmp_ps_mask(same, rest.v, _mm512_set1_ps(kMayDiffer), _CMP_NEQ_UQ);
+    return _mm512_cvt_roundps_epi32(rest.v, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+  };
+  const __m512i bytes = integers_by_chance<kOffset>(x, s, integer);
+  if (__builtin_expect(same != 0xffff, false)) return integers_as_defined<kOffset>(x, s, words);
+  return bytes;
 }
 template <bool kOffset, class T>
 AA_INLINE void store_by_chance(Target out, const T* x, int64_t n, const Scale& s, const uint32_t* words, Ahead ahead) {
@@ -231,14 +247,13 @@ AA_INLINE __m512i packed(__m512i first, __m512i second) {
 // Quantizes the group that begins at element `begin` of x, n elements and whole lines of output, and returns the range of the
 // group that begins at `next`.
 template <class T, int kBits, bool kSymmetric, bool kChance>
-AA_ONCE Range quantize_and_search(const T* x, int64_t begin, int64_t n, const Scale& shared, const Random& random,
+AA_ONCE Range quantize_and_search(const T* x, int64_t begin, int64_t n, const Scale& shared, RandomWords& random,
                                   int64_t next, int32_t dtype, uint8_t* out, bool past_caches) {
   const Scale s = shared;  // a copy, as in quantize_block(), which says why most need no limits
   Meanwhile<T, kSymmetric> meanwhile(x + next);
-  alignas(64) uint32_t buffer[kChance ? kWords : 1];
   for (int64_t i = 0; i < n; i += kBlock) {
     const T* const from = x + begin + i;
-    const uint32_t* const words = kChance ? draw_words(random, begin + i, smaller(kBlock, n - i), buffer) : nullptr;
+    const uint32_t* const words = kChance ? random.draw(begin + i, smaller(kBlock, n - i)) : nullptr;
     const auto line = [&](int64_t k) __attribute__((always_inline)) {
       meanwhile.template fetch<64 * sizeof(T)>((i + k) * static_cast<int64_t>(sizeof(T)));
       if constexpr (kChance) return integers_by_chance<!kSymmetric>(from + k, s, words + k);
@@ -440,9 +455,8 @@ struct Job {
   uint8_t* target(int64_t group) const { return values + order.place(group) * group_size * bits / 8; }
 
   // Turns the elements [begin, end) of one group into values.
-  AA_ONCE void write(int64_t begin, int64_t end, const Scale& s, Ahead ahead, Writer& out) const {
+  AA_ONCE void write(int64_t begin, int64_t end, const Scale& s, Ahead ahead, RandomWords& words, Writer& out) const {
     alignas(64) float buffer[kBlock];
-    alignas(64) uint32_t words[kWords];
     alignas(64) int8_t integers[kBlock];
     alignas(64) uint8_t packed[kBlock / 2];
     for (int64_t i = begin; i < end; i += kBlock) {
@@ -454,10 +468,10 @@ struct Job {
           if (uint8_t* const lines = out.lines(n)) to = {reinterpret_cast<int8_t*>(lines), true};
         }
         with_elements(source.x, source.dtype, i, n, buffer,
-                      [&](const auto* x) { quantize_block(x, padded(n), s, draw(random, i, n, words), here, to); });
+                      [&](const auto* x) { quantize_block(x, padded(n), s, words.draw(i, n), here, to); });
       } else if (s.finite) {
         const float* x = source(i, n, buffer);
-        quantize_block(x, padded(n), s, draw(random, i, n, words), here, to);
+        quantize_block(x, padded(n), s, words.draw(i, n), here, to);
         if (source.error.data) source.error.update(x, integers, s, i, n);
       } else {
         __builtin_memset(integers, 0, static_cast<size_t>(padded(n)));
@@ -485,12 +499,13 @@ struct Job {
   void search_meanwhile(int64_t first, int64_t last, bool past_caches) const {
     const auto range_of = [&](int64_t g) { return range_of_group(g * group_size, (g + 1) * group_size); };
     const auto scale_of = [&](const Range& range) { return make_scale(range, bits, asymmetric); };
+    RandomWords words(random);
     write_and_search<Scale>(first, last, group_size, range_of, scale_of, [&](int64_t g, const Scale& s, int64_t next) {
       store_params(params, order.place(g), asymmetric, s);
       if (s.finite) {
         return quantize_and_search<T, kBits, kSymmetric, kChance>(static_cast<const T*>(source.x), g * group_size,
-                                                                  group_size, s, random, next * group_size,
-                                                                  source.dtype, target(g), past_caches);
+                                                                  group_size, s, words, next * group_size, source.dtype,
+                                                                  target(g), past_caches);
       }
       __builtin_memset(target(g), 0, static_cast<size_t>(group_size * bits / 8));
       return range_of(next);
@@ -521,6 +536,7 @@ struct Job {
         if (can_search_meanwhile()) return (this->*chosen())(first, last, past_caches);
 #endif
         Writer writer(target(first), past_caches);
+        RandomWords words(random);
         const auto range_of = [&](int64_t g, Ahead ahead) {
           return range_of_group(g * group_size, (g + 1) * group_size, ahead);
         };
@@ -528,7 +544,7 @@ struct Job {
         const auto write_one = [&](int64_t g, const Scale& s, Ahead ahead) {
           store_params(params, order.place(g), asymmetric, s);
           writer.move_to(target(g));
-          write(g * group_size, (g + 1) * group_size, s, ahead, writer);
+          write(g * group_size, (g + 1) * group_size, s, ahead, words, writer);
         };
         write_groups<Scale>(source.x, source.dtype, first, last, group_size, random.used, range_of, scale_of,
                             write_one);
@@ -542,7 +558,8 @@ struct Job {
       store_params(params, order.place(g), asymmetric, s);
       parallel_for(group_size, 16384, 128, [&](int64_t first, int64_t last) {
         Writer writer(target(g) + first * bits / 8, past_caches);
-        write(begin + first, begin + last, s, {}, writer);
+        RandomWords words(random);
+        write(begin + first, begin + last, s, {}, words, writer);
       });
     }
   }
@@ -569,13 +586,12 @@ AA_OP void quantizer_fake(const aa_quantize_args* a) {
   const Random random{a->seed, a->offset, a->stochastic != 0};
   char* const x = static_cast<char*>(const_cast<void*>(a->x));
   const Source source{x, a->dtype, nullptr, {}};
-  const auto rewrite = [&](int64_t begin, int64_t end, const Scale& s) {
+  const auto rewrite = [&](int64_t begin, int64_t end, const Scale& s, RandomWords& words) {
     alignas(64) float buffer[kBlock], result[kBlock], narrow[kBlock];
-    alignas(64) uint32_t words[kWords];
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = smaller(kBlock, end - i);
       if (s.finite) {
-        fake_block(source(i, n, buffer), padded(n), s, draw(random, i, n, words), result);
+        fake_block(source(i, n, buffer), padded(n), s, words.draw(i, n), result);
       } else {
         for (int64_t k = 0; k < padded(n); ++k) result[k] = quiet_nan();
       }
@@ -585,9 +601,10 @@ AA_OP void quantizer_fake(const aa_quantize_args* a) {
   };
   if (!has_wide_groups(a->groups, a->group_size)) {
     for_groups(a->groups, a->group_size, [&](int64_t first, int64_t last) {
+      RandomWords words(random);
       for (int64_t g = first; g < last; ++g) {
         const int64_t begin = g * a->group_size, end = begin + a->group_size;
-        rewrite(begin, end, make_scale(range_between(source, begin, end), a->bits, a->asymmetric != 0));
+        rewrite(begin, end, make_scale(range_between(source, begin, end), a->bits, a->asymmetric != 0), words);
       }
     });
     return;
@@ -597,8 +614,10 @@ AA_OP void quantizer_fake(const aa_quantize_args* a) {
     const auto range_of_share = [&](int64_t first, int64_t last) { return range_between(source, first, last); };
     const Range range = range_of_wide_group(range_of_share, begin, begin + a->group_size);
     const Scale s = make_scale(range, a->bits, a->asymmetric != 0);
-    parallel_for(a->group_size, 16384, 64,
-                 [&](int64_t first, int64_t last) { rewrite(begin + first, begin + last, s); });
+    parallel_for(a->group_size, 16384, 64, [&](int64_t first, int64_t last) {
+      RandomWords words(random);
+      rewrite(begin + first, begin + last, s, words);
+    });
   }
 }
 

@@ -150,6 +150,32 @@ TEST(Quantizer, MatchesTheDefinitionOnEveryInstructionSet) {
   });
 }
 
+// The difference of an element between -1/2 and 0 and the integer below it is rounded to a multiple of 2^-24. These elements are
+// where that makes it equal to the random number, or not.
+TEST(Quantizer, RoundsTheFractionThatItComparesWithTheRandomNumber) {
+  on_every_isa([] {
+    const int64_t groups = 4, size = 1024;
+    const RngState state{77, 1000};
+    for (float behind : {0.0f, 0.25f, 0.5f, 0.75f, 1.0f}) {
+      std::vector<float> numbers(static_cast<size_t>(groups * size), 0.0f);
+      for (int64_t i = 0; i < groups * size; ++i) {
+        const float word = unit_of(state, i) * 0x1p24f;
+        float& x = numbers[static_cast<size_t>(i)];
+        if (i % size == 0) {
+          x = 127.0f;  // the scale is 1
+        } else if (word > 0x1p23f) {
+          x = -((0x1p24f - word) - behind) * 0x1p-24f;
+        }
+      }
+      const Tensor x = make_tensor(numbers, {groups * size});
+      Generator random;
+      random.set_state(state);
+      expect_matches(quantizer()->quantize(x, groups, 8, QuantKind::Symmetric, &random),
+                     Reference(numbers, groups, 8, QuantKind::Symmetric, &state));
+    }
+  });
+}
+
 // Counters have 64 bits, of which kernels may take the upper half as one for all elements.
 TEST(Quantizer, DrawsWhereTheUpperHalfOfCountersChanges) {
   on_every_isa([] {

@@ -251,9 +251,11 @@ AA_ONCE Range quantize_and_search(const T* x, int64_t begin, int64_t n, const Sc
                                   int64_t next, int32_t dtype, uint8_t* out, bool past_caches) {
   const Scale s = shared;  // a copy, as in quantize_block(), which says why most need no limits
   Meanwhile<T, kSymmetric> meanwhile(x + next);
-  for (int64_t i = 0; i < n; i += kBlock) {
+  // Random words are computed for few elements at once, so that memory is not idle for long meanwhile.
+  constexpr int64_t kPart = kChance ? 4 * kCounters : kBlock;
+  for (int64_t i = 0; i < n; i += kPart) {
     const T* const from = x + begin + i;
-    const uint32_t* const words = kChance ? random.draw(begin + i, smaller(kBlock, n - i)) : nullptr;
+    const uint32_t* const words = kChance ? random.draw(begin + i, smaller(kPart, n - i)) : nullptr;
     const auto line = [&](int64_t k) __attribute__((always_inline)) {
       meanwhile.template fetch<64 * sizeof(T)>((i + k) * static_cast<int64_t>(sizeof(T)));
       if constexpr (kChance) return integers_by_chance<!kSymmetric>(from + k, s, words + k);
@@ -263,7 +265,7 @@ AA_ONCE Range quantize_and_search(const T* x, int64_t begin, int64_t n, const Sc
       };
       return integers(vector(0), vector(16), vector(32), vector(48));
     };
-    for (int64_t k = 0; k < smaller(kBlock, n - i); k += 512 / kBits) {
+    for (int64_t k = 0; k < smaller(kPart, n - i); k += 512 / kBits) {
       if constexpr (kBits == 8) {
         store_line(out + i + k, line(k), past_caches);
       } else {

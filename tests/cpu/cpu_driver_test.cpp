@@ -4,7 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 #include <thread>
 
@@ -132,6 +134,21 @@ TEST_F(CpuDriver, GraphRecordsAndReplays) {
   EXPECT_EQ(counter.to_vector<int32_t>()[0], 0) << "capturing must not run the work";
   for (int i = 0; i < 3; ++i) cpu->replay_graph(graph);
   EXPECT_EQ(copy.to_vector<int32_t>(), (std::vector<int32_t>{15, 15, 15, 15}));
+}
+
+// So many that they may be copied past the caches, to and from places within cache lines.
+TEST_F(CpuDriver, CopiesOfManyBytes) {
+  constexpr int64_t kCount = (int64_t{64} << 20) + 4099, kRoom = kCount + 200;
+  const Tensor source = Tensor::empty({kRoom}, DType::U8, cpu->device());
+  const Tensor target = Tensor::zeros({kRoom}, DType::U8, cpu->device());
+  auto* const from = source.data_as<uint8_t>();
+  for (int64_t i = 0; i < kRoom; ++i) from[i] = static_cast<uint8_t>(1 + i % 251);
+  target.slice(0, 77, 77 + kCount).copy_from(source.slice(0, 5, 5 + kCount));
+  cpu->current_stream().synchronize();
+  const auto* const to = target.data_as<uint8_t>();
+  EXPECT_EQ(std::memcmp(to + 77, from + 5, static_cast<size_t>(kCount)), 0);
+  EXPECT_EQ(std::count(to, to + 77, 0), 77);
+  EXPECT_EQ(std::count(to + 77 + kCount, to + kRoom, 0), kRoom - kCount - 77);
 }
 
 TEST_F(CpuDriver, AbandonedCaptureLeavesTheStreamUsable) {

@@ -242,19 +242,26 @@ struct Size {
 };
 
 template <class... Arguments>
-void launch(const Context& c, aa_stream* stream, aa_kernel* kernel, const Size& size, const Arguments&... arguments) {
+aa_status* launch_with(uint32_t flags, const Context& c, aa_stream* stream, aa_kernel* kernel, const Size& size,
+                       const Arguments&... arguments) {
   const void* const pointers[] = {&arguments...};
   const uint32_t sizes[] = {sizeof(arguments)...};
   const uint8_t kinds[] = {std::is_pointer_v<Arguments> ? AA_ARGUMENT_POINTER : AA_ARGUMENT_VALUE...};
   aa_launch launch{};
   launch.struct_size = sizeof(launch);
+  launch.flags = flags;
   std::copy_n(size.grid, 3, launch.grid);
   std::copy_n(size.block, 3, launch.block);
   launch.argument_count = sizeof...(arguments);
   launch.arguments = pointers;
   launch.argument_sizes = sizes;
   launch.argument_kinds = kinds;
-  c.ok(c.driver.kernel_launch(stream, kernel, &launch), "kernel_launch");
+  return c.driver.kernel_launch(stream, kernel, &launch);
+}
+
+template <class... Arguments>
+void launch(const Context& c, aa_stream* stream, aa_kernel* kernel, const Size& size, const Arguments&... arguments) {
+  c.ok(launch_with(0, c, stream, kernel, size, arguments...), "kernel_launch");
   c.has(AA_CAP_KERNELS);  // tested by what runs, not by what is rejected
 }
 
@@ -319,6 +326,48 @@ void compiles_loads_and_runs(const Context& c) {
     note += (note.empty() ? "" : ", ") + language;
   }
   c.note = note;
+}
+
+// "A driver rejects bits that it does not know in a member called `flags` with AA_UNIMPLEMENTED, having done nothing."
+void unknown_flags_are_refused(const Context& c) {
+  constexpr uint32_t unknown = 1u << 31;
+  for (const std::string& language : known_languages(c)) {
+    const Module module(c, language);
+    const auto values = ramp(count);
+    Memory memory(c, count * sizeof(float));
+    c.upload(memory.data(), values.data(), memory.size());
+    void* pointer = memory.data();
+    c.error(launch_with(unknown, c, c.stream, module.kernel("twice"), covering, pointer, static_cast<int32_t>(count)),
+            {AA_UNIMPLEMENTED}, "kernel_launch with an unknown bit in flags");
+    c.synchronize();
+    expect_times(c, memory, values, 1, "after a launch that was refused");
+
+    const abi::Calls<aa_compiler_table> table = compiler(c);
+    const std::string_view source = kernel_source(language);
+    auto compiling = abi::sized<aa_compile>();
+    compiling.flags = unknown;
+    compiling.language = language.c_str();
+    compiling.name = "conformance";
+    compiling.source = source.data();
+    compiling.source_size = source.size();
+    auto result = abi::sized<aa_compile_result>();
+    aa_status* const compile_status = table.compile(c.device, &compiling, &result);
+    if (compile_status == nullptr) c.drop(table.release(&result));
+    c.error(compile_status, {AA_UNIMPLEMENTED}, "compile with an unknown bit in flags");
+
+    const Compiled compiled(c, table, language, source);
+    c.expect(compiled->succeeded, std::string("small kernels do not compile: ") + compiled->log);
+    auto loading = abi::sized<aa_module_params>();
+    loading.flags = unknown;
+    loading.image = compiled->image;
+    loading.size = compiled->image_size;
+    loading.format = compiled->format;
+    aa_module* loaded = nullptr;
+    aa_status* const load_status = c.driver.module_load(c.device, &loading, &loaded);
+    if (load_status == nullptr) c.drop(c.driver.module_unload(loaded));
+    c.error(load_status, {AA_UNIMPLEMENTED}, "module_load with an unknown bit in flags");
+    c.expect(loaded == nullptr, "module_load was refused but gave a module");
+  }
 }
 
 void arguments_of_every_size(const Context& c) {
@@ -449,6 +498,7 @@ void launches_are_captured(const Context& c) {
 constexpr Case cases[] = {
     {"kernels", "garbage_is_refused", garbage_is_refused},
     {"kernels", "compiles_loads_and_runs", compiles_loads_and_runs},
+    {"kernels", "unknown_flags_are_refused", unknown_flags_are_refused},
     {"kernels", "arguments_of_every_size", arguments_of_every_size},
     {"kernels", "grids_of_three_dimensions", grids_of_three_dimensions},
     {"kernels", "modules_are_apart", modules_are_apart},

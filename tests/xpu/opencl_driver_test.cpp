@@ -7,8 +7,11 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <string>
 #include <thread>
+#include <utility>
 
+#include "conformance/suite.h"
 #include "refuse_system_calls.h"
 #include "xpu/opencl_test_support.h"
 
@@ -68,6 +71,44 @@ void spin(__global int* y, int rounds) {
   y[0] = v;
 }
 )";
+
+aa_status* launch_whatever_the_flags(void* /*self*/, aa_stream* stream, aa_kernel* kernel, const aa_launch* what) {
+  aa_launch known = *what;
+  known.flags = 0;
+  return table().kernel_launch(stream, kernel, &known);
+}
+aa_status* load_whatever_the_flags(void* /*self*/, aa_device* device, const aa_module_params* params,
+                                   aa_module** out_module) {
+  aa_module_params known = *params;
+  known.flags = 0;
+  return table().module_load(device, &known, out_module);
+}
+
+// The conformance suite notices a driver that takes flags that it does not know. Of those that every machine can run, only this one
+// has kernels of its own. It comes before the tests after which no thread can be started.
+TEST(OpenClConformance, UnknownFlagsThatAreTakenFailTheirCase) {
+  if (probed().state != AA_PROBE_USABLE) GTEST_SKIP() << probed().reason;
+  const auto outcome = [](const abi::DriverCalls& driver) {
+    const std::string name = "kernels.unknown_flags_are_refused";
+    for (const auto& result :
+         conformance::run_conformance(&driver, host_services(), name, {}, {.in_process = true}).cases) {
+      if (result.group + "." + result.name == name) return std::pair(result.outcome, result.message);
+    }
+    return std::pair(conformance::Outcome::unavailable, "there is no case " + name);
+  };
+  const auto [right, why] = outcome(table());
+  EXPECT_EQ(right, conformance::Outcome::pass) << why;
+  abi::DriverCalls launches = table();
+  launches.aa_driver::kernel_launch = launch_whatever_the_flags;
+  const auto [launched, launch_message] = outcome(launches);
+  EXPECT_EQ(launched, conformance::Outcome::fail) << launch_message;
+  EXPECT_TRUE(contains(launch_message, "kernel_launch")) << launch_message;
+  abi::DriverCalls loads = table();
+  loads.aa_driver::module_load = load_whatever_the_flags;
+  const auto [loaded, load_message] = outcome(loads);
+  EXPECT_EQ(loaded, conformance::Outcome::fail) << load_message;
+  EXPECT_TRUE(contains(load_message, "module_load")) << load_message;
+}
 
 class OpenCl : public ::testing::Test {
  protected:

@@ -101,6 +101,25 @@ TEST_F(Settings, BatchesGiveWhatSinglePromptsGive) {
   }
 }
 
+// As in transformers, a minimum of the answer takes the place of one of prompt and answer.
+TEST_F(Settings, MinNewTokensComesBeforeMinLength) {
+  const Prompts prompts = {load_reference_model("llama_gqa").run.prompt_ids};
+  const auto answer = [&](const json& settings) {
+    TextGenerator made = generator(settings);
+    GenerateOptions options = made.default_options();
+    options.max_new_tokens = 12;
+    return made.generate_ids(prompts, options).completions[0].token_ids;
+  };
+  const int32_t end = answer({{"repetition_penalty", 1.5}})[5];
+  json settings = {{"repetition_penalty", 1.5}, {"eos_token_id", end}, {"min_new_tokens", 2}};
+  const std::vector<int32_t> expected = answer(settings);
+  ASSERT_LT(expected.size(), 7u);
+  settings["min_length"] = 1000;
+  EXPECT_EQ(answer(settings), expected);
+  settings["min_new_tokens"] = 0;
+  EXPECT_EQ(answer(settings).size(), 12u);
+}
+
 // A row of biases that stays the same from token to token is written once, and moves with its sequence.
 TEST_F(Settings, BiasesThatDoNotChangeMoveWithTheirSequence) {
   const std::vector<int32_t> prompt = {1, 5, 9, 13};

@@ -40,7 +40,7 @@ void read_yarn(const JsonRef& parameters, RopeConfig& rope) {
     parameters.error("beta_fast is " + std::to_string(rope.beta_fast) + " and beta_slow " +
                      std::to_string(rope.beta_slow) + "; expected beta_fast to be the larger");
   }
-  rope.truncate = read_flag(parameters, "truncate", true);
+  rope.truncate = read_flag_on(parameters, "truncate");
   const double mscale = read_number(parameters, "mscale", 0.0, max_factor, 0.0);
   const double mscale_all_dim = read_number(parameters, "mscale_all_dim", 0.0, max_factor, 0.0);
   double attention = mscale != 0.0 && mscale_all_dim != 0.0
@@ -172,6 +172,11 @@ void refuse_window(const JsonRef& root, const ModelConfig& config, std::string_v
 bool read_flag(const JsonRef& object, std::string_view key, bool fallback) {
   const auto value = object.find(key);
   return value ? value->boolean() : fallback;
+}
+
+bool read_flag_on(const JsonRef& object, std::string_view key) {
+  if (object.has(key) && !object.find(key)) object.at(key).fail("true or false");
+  return read_flag(object, key, true);
 }
 
 int64_t read_whole(const JsonRef& object, std::string_view key, int64_t low, int64_t high, int64_t fallback) {

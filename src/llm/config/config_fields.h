@@ -26,6 +26,8 @@ constexpr int64_t max_vocab = int64_t{1} << 28;
 bool read_flag(const JsonRef& object, std::string_view key, bool fallback);
 int64_t read_whole(const JsonRef& object, std::string_view key, int64_t low, int64_t high, int64_t fallback);
 double read_number(const JsonRef& object, std::string_view key, double low, double high, double fallback);
+// Returns true if the field is absent, and throws CheckpointError for null, which transformers takes for false.
+bool read_flag_on(const JsonRef& object, std::string_view key);
 
 // Reads bos_token_id and eos_token_id (a number or a list). An absent field leaves the value unchanged; null clears it.
 void read_special_ids(const JsonRef& object, std::optional<int32_t>& bos, std::vector<int32_t>& eos);

@@ -109,17 +109,14 @@ void compose_deepseek_v2(const JsonRef& root, ModelConfig& config) {
 }
 
 void compose_deepseek_v3(const JsonRef& root, ModelConfig& config) {
-  for (const char* name : {"norm_topk_prob", "rope_interleave"}) {  // a missing flag is true, and null is not
-    if (root.has(name) && !root.find(name)) root.at(name).fail("true or false");
-  }
   require_text(root, "scoring_func", {"sigmoid"});
   require_text(root, "topk_method", {"noaux_tc"});
   compose_latent_attention(root, config);
-  config.rope_interleaved = read_flag(root, "rope_interleave", true);
+  config.rope_interleaved = read_flag_on(root, "rope_interleave");
   compose_deepseek_experts(root, config, 256, 8, 2048, 1, 3);
   ExpertsConfig& experts = config.experts;
   experts.uses_sigmoid = experts.has_choice_bias = experts.groups_by_two = true;
-  experts.normalizes = read_flag(root, "norm_topk_prob", true);
+  experts.normalizes = read_flag_on(root, "norm_topk_prob");
   experts.scale = static_cast<float>(read_number(root, "routed_scaling_factor", 1e-6, 1e6, 2.5));
   read_groups(root, config, 8, 4);
   const int64_t further = read_whole(root, "num_mtp_layers", 0, max_layers, 1);

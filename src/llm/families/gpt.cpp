@@ -73,8 +73,8 @@ void compose_opt(const JsonRef& root, ModelConfig& config) {
 // There are three forms: 7B (one key and value for all queries), 40B (two norms, groups) and 11B (one norm, groups).
 void compose_falcon(const JsonRef& root, ModelConfig& config) {
   const bool newer = read_flag(root, "new_decoder_architecture", false);
-  const bool parallel = read_flag(root, "parallel_attn", true);
-  const bool one_key = read_flag(root, "multi_query", true);
+  const bool parallel = read_flag_on(root, "parallel_attn");
+  const bool one_key = read_flag_on(root, "multi_query");
   gpt_common(config, read_flag(root, "bias", false));
   if (read_flag(root, "alibi", false)) {
     // transformers scales the sum of the product and the bias, whose slopes it rounds to bf16 in every precision.

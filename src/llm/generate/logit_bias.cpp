@@ -151,7 +151,8 @@ std::vector<std::pair<int32_t, float>> LogitBias::changes_for(const Sequence& se
   for (const SequenceBias& entry : longer_) {
     if (may_end(tokens, entry.ids)) changes[entry.ids.back()] += entry.bias;
   }
-  if (length < rules_.min_length || answer < rules_.min_new_tokens) {
+  const bool of_answer = rules_.min_new_tokens > 0;
+  if (of_answer ? answer < rules_.min_new_tokens : length < rules_.min_length) {
     for (const int32_t id : rules_.eos_token_ids) changes[id] = forbidden;
   }
   if (begins_answer(sequence)) {

@@ -650,8 +650,8 @@ void run(const Matmul& args, bool long_parts) {
 
 }  // namespace
 
-// Whole steps of 8, 16 and 31 sequences take 0.95 to 0.99 of the time with long parts on two cores of a Granite Rapids. An Emerald
-// Rapids was not measured.
+// Whole steps of 8, 16 and 31 sequences take 0.95 to 0.99 of the time with long parts on two cores of a Granite Rapids. An
+// Emerald Rapids was not measured.
 void gemm_amx(const Matmul& args) { run<amx::Unit>(args, cpu_features().granite_rapids); }
 void gemm_amx_emulated(const Matmul& args) { run<amx::EmulatedUnit>(args, true); }
 

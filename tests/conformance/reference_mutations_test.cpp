@@ -117,8 +117,10 @@ TEST_P(Mutations, AreNoticed) {
   if (GetParam().lazy && filter == "life.closes_without_error") filter += ",op.softmax.of_rows";
   // A case that work must not get past a wait looks for it for 20 ms (conformance::Watch). On a busy machine the thread
   // of a driver that does not wait may get no processor for that long, so what is not noticed is looked for again.
+  const bool watches = filter.starts_with("order.") || filter.starts_with("many_devices.");
+  const int most_runs = watches ? 5 : 1;
   std::vector<conformance::CaseResult> cases;
-  for (int runs = 0; runs < 5 && (!found || found->outcome != Outcome::fail); ++runs) {
+  for (int runs = 0; runs < most_runs && (!found || found->outcome != Outcome::fail); ++runs) {
     cases = promise ? run("", 120) : run(filter.c_str(), 2);
     found = nullptr;
     for (const auto& result : cases) {

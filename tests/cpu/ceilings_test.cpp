@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <string>
 #include <thread>
 
@@ -32,6 +33,7 @@ TEST(Ceilings, AForkedChildMeasuresWhileItsParentDoes) {
     for (size_t bytes = kBytes; !ends; bytes = 3 * kBytes - bytes) {
       best_copy_bandwidth(bytes, 0.05);
       begun = true;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // fork() waits for a moment in which no region runs
     }
   });
   while (!begun) std::this_thread::yield();

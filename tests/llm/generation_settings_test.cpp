@@ -116,7 +116,9 @@ TEST_F(Settings, MinNewTokensComesBeforeMinLength) {
   ASSERT_LT(expected.size(), 7u);
   settings["min_length"] = 1000;
   EXPECT_EQ(answer(settings), expected);
-  settings["min_new_tokens"] = 0;
+  settings["min_new_tokens"] = 0;  // is given too
+  EXPECT_LT(answer(settings).size(), 7u);
+  settings["min_new_tokens"] = nullptr;
   EXPECT_EQ(answer(settings).size(), 12u);
 }
 

@@ -1,6 +1,6 @@
-// Tests pages of a mapped file that are moved into large ones: the data stays what it was, for readers of other threads too, and
-// without memory nothing changes. The mappings ask for small pages, which the kernel does not merge: what it answers where it does, or
-// where that fails, comes from filters of system calls.
+// Tests pages of a mapped file that are moved into large ones: the data stays what it was, for readers of other threads too,
+// and without memory nothing changes. The mappings ask for small pages, which the kernel does not merge: what it answers where
+// it does, or where that fails, comes from filters of system calls.
 #include "base/process/large_pages.h"
 
 #include <fcntl.h>

@@ -246,12 +246,12 @@ class Model {
   // Calls WeightFile::check_unchanged() for the files from which weights are used directly; Session does so in every
   // step.
   void check_files() const;
-  // With ANYACCEL_WEIGHT_PAGES=large (docs/model_files.md), on an accelerator that is the host and without a group: moves a part of the
-  // weights that are used from files in pages of 4 KiB into pages of 2 MiB. Session calls it in every step: the first ones do nothing,
-  // and there is nothing to do after the last part. Any thread.
+  // With ANYACCEL_WEIGHT_PAGES=large (docs/model_files.md), on an accelerator that is the host and without a group: moves a
+  // part of the weights that are used from files in pages of 4 KiB into pages of 2 MiB. Session calls it in every step: the
+  // first ones do nothing, and there is nothing to do after the last part. Any thread.
   void use_large_pages() const;
-  // Whether it has not looked for weights in small pages yet, or has found some that are still to be moved: then a step takes longer than
-  // those after the last part. False where it does nothing at all.
+  // Whether it has not looked for weights in small pages yet, or has found some that are still to be moved: then a step takes
+  // longer than those after the last part. False where it does nothing at all.
   bool moves_weights() const;
   // Returns the names of the adapters that are kept apart.
   const std::vector<std::string>& adapters() const noexcept { return adapters_; }

@@ -28,10 +28,10 @@ struct TokenRules {
   std::vector<std::vector<int32_t>> bad_words_ids;
   // Forbids tokens that would repeat a sequence of this many tokens; 0: none.
   int64_t no_repeat_ngram_size = 0;
-  // The tokens eos_token_ids are forbidden until there are this many tokens in total, or, if min_new_tokens is above 0, that
+  // The tokens eos_token_ids are forbidden until there are this many tokens in total, or, if min_new_tokens is given, that
   // many in the answer.
   int64_t min_length = 0;
-  int64_t min_new_tokens = 0;
+  std::optional<int64_t> min_new_tokens;
   // The second token of the text, if the prompt has one token.
   std::optional<int32_t> forced_bos_token_id;
   // The answer's last token, if its length is limited; of several the lowest.

@@ -47,9 +47,10 @@ void fill_cache(llm::Session& session, const std::vector<int32_t>& prompt, int64
   session.restore_cache(0, tokens, all, tokens);
 }
 
-// With ANYACCEL_WEIGHT_PAGES=large steps move weights into large pages at first, which takes a part of their time, and those after that
-// are faster. What is measured are the latter.
+// With ANYACCEL_WEIGHT_PAGES=large steps move weights into large pages at first, which takes a part of their time, and those
+// after that are faster. What is measured are the latter.
 void wait_until_weights_are_moved(const std::shared_ptr<const llm::Model>& model) {
+  if (!model->moves_weights()) return;
   constexpr int steps = 16;
   llm::Session session(model, {.sequences = 1, .context = 2 * steps});
   const std::vector<std::vector<int32_t>> prompts{random_prompt(*model, steps)};
@@ -134,9 +135,9 @@ double matrix_unit_rate() {
   return rate;
 }
 
-// Decodes so many sequences at once. A step reads every weight and all keys and values once, but multiplies the weights with a row of
-// each sequence: from some number on it is bound by arithmetic. Each count is compared with the time of the slower of both. Of a
-// mixture of experts the limit counts what one token reads, although several tokens choose different experts.
+// Decodes so many sequences at once. A step reads every weight and all keys and values once, but multiplies the weights with a
+// row of each sequence: from some number on it is bound by arithmetic. Each count is compared with the time of the slower of
+// both. Of a mixture of experts the limit counts what one token reads, although several tokens choose different experts.
 void run_batches(const Options& options, const std::shared_ptr<const llm::Model>& model, std::vector<Result>& results) {
   constexpr int64_t prompt = 16, steps = 8;
   struct Batch {

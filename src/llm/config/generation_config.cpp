@@ -167,7 +167,7 @@ void read_rules(const JsonRef& root, TokenRules& rules) {
   }
   rules.no_repeat_ngram_size = read_whole(root, "no_repeat_ngram_size", 0, INT32_MAX, 0);
   rules.min_length = read_whole(root, "min_length", 0, INT32_MAX, 0);
-  rules.min_new_tokens = read_whole(root, "min_new_tokens", 0, INT32_MAX, 0);
+  if (const auto value = root.find("min_new_tokens")) rules.min_new_tokens = value->integer(0, INT32_MAX);
   if (const auto value = root.find("forced_bos_token_id")) {
     rules.forced_bos_token_id = static_cast<int32_t>(value->integer(0, INT32_MAX));
   }

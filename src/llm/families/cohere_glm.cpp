@@ -40,7 +40,7 @@ void compose_cohere2(const JsonRef& root, ModelConfig& config) {
 void compose_glm(const JsonRef& root, ModelConfig& config) {
   config.rope_interleaved = true;
   config.eos_token_ids = {151329, 151336, 151338};
-  config.qkv_bias = read_flag(root, "attention_bias", true);
+  config.qkv_bias = read_flag_on(root, "attention_bias");
 }
 
 void compose_glm4(const JsonRef& root, ModelConfig& config) {

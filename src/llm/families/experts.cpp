@@ -49,7 +49,7 @@ constexpr std::string_view mixtral_fields[] = {"attention_bias",      "num_local
 
 // -- Qwen2-MoE: a shared expert, multiplied by the sigmoid of a product, computes every token.
 void compose_qwen2_moe(const JsonRef& root, ModelConfig& config) {
-  config.qkv_bias = read_flag(root, "qkv_bias", true);
+  config.qkv_bias = read_flag_on(root, "qkv_bias");
   read_experts(root, config, expert_counts, 60, 4, read_whole(root, "moe_intermediate_size", 1, max_size, 1408));
   config.experts.normalizes = read_flag(root, "norm_topk_prob", false);
   config.experts.shared_inner = read_whole(root, "shared_expert_intermediate_size", 1, max_size, 5632);

@@ -25,7 +25,7 @@ void compose_phi(const JsonRef& root, ModelConfig& config) {
 void compose_gpt2(const JsonRef& root, ModelConfig& config) {
   gpt_common(config, true);
   config.positions = Positions::Learned;
-  if (!read_flag(root, "scale_attn_weights", true)) config.attention_scale = 1.0f;
+  if (!read_flag_on(root, "scale_attn_weights")) config.attention_scale = 1.0f;
   config.scale_by_layer = read_flag(root, "scale_attn_by_inverse_layer_idx", false);
 }
 
@@ -45,8 +45,8 @@ void compose_gptj(const JsonRef& root, ModelConfig& config) {
 // A layer has two norms of the same hidden state, or one half follows the other.
 void compose_gpt_neox(const JsonRef& root, ModelConfig& config) {
   gpt_common(config, true);
-  config.qkv_bias = config.o_bias = read_flag(root, "attention_bias", true);
-  if (read_flag(root, "use_parallel_residual", true)) config.residual = Residual::ParallelTwo;
+  config.qkv_bias = config.o_bias = read_flag_on(root, "attention_bias");
+  if (read_flag_on(root, "use_parallel_residual")) config.residual = Residual::ParallelTwo;
   RopeRules rules;
   rules.theta_name = root.has("rotary_emb_base") ? "rotary_emb_base" : "rope_theta";
   rules.share_name = root.has("rotary_pct") ? "rotary_pct" : "partial_rotary_factor";
@@ -55,11 +55,11 @@ void compose_gpt_neox(const JsonRef& root, ModelConfig& config) {
 }
 
 void compose_opt(const JsonRef& root, ModelConfig& config) {
-  gpt_common(config, read_flag(root, "enable_bias", true));
+  gpt_common(config, read_flag_on(root, "enable_bias"));
   config.positions = Positions::Learned;
   require_flag(root, "layer_norm_elementwise_affine", true, "norms without weights are not supported");
   require_flag(root, "_remove_final_layer_norm", false, "the last norm cannot be left out");
-  if (!read_flag(root, "do_layer_norm_before", true)) {
+  if (!read_flag_on(root, "do_layer_norm_before")) {
     config.norm_place = NormPlace::AfterSum;
     config.names.final_norm = {};
   }

@@ -12,7 +12,7 @@ namespace {
 
 void compose_gpt_oss(const JsonRef& root, ModelConfig& config) {
   constexpr std::string_view expert_counts[] = {"num_experts", "num_local_experts"};
-  config.qkv_bias = config.o_bias = read_flag(root, "attention_bias", true);
+  config.qkv_bias = config.o_bias = read_flag_on(root, "attention_bias");
   config.has_sinks = true;
   const int64_t window =
       root.has("sliding_window") ? read_whole(root, "sliding_window", 1, max_positions, 0) : int64_t{128};

@@ -135,7 +135,7 @@ void compose_starcoder2(const JsonRef& root, ModelConfig& config) {
   config.norm = NormKind::Layer;
   config.norm_has_bias = true;
   config.gated = false;
-  config.qkv_bias = config.o_bias = config.mlp_bias = read_flag(root, "use_bias", true);
+  config.qkv_bias = config.o_bias = config.mlp_bias = read_flag_on(root, "use_bias");
   set_window_of_all(root, config, 0);
 }
 void describe_gguf_starcoder2(const GgufFields&, ModelConfig& config) {

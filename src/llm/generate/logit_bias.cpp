@@ -39,16 +39,16 @@ bool may_end(const std::vector<int32_t>& tokens, const std::vector<int32_t>& ids
 }  // namespace
 
 bool TokenRules::empty() const {
-  return sequence_bias.empty() && bad_words_ids.empty() && no_repeat_ngram_size == 0 && min_length == 0 &&
-         min_new_tokens == 0 && !forced_bos_token_id && forced_eos_token_ids.empty() && suppress_tokens.empty() &&
-         begin_suppress_tokens.empty() && !grammar;
+  return sequence_bias.empty() && bad_words_ids.empty() && no_repeat_ngram_size == 0 &&
+         min_new_tokens.value_or(min_length) == 0 && !forced_bos_token_id && forced_eos_token_ids.empty() &&
+         suppress_tokens.empty() && begin_suppress_tokens.empty() && !grammar;
 }
 
 LogitBias::LogitBias(TokenRules rules, int64_t vocabulary)
     : rules_(std::move(rules)), always_(static_cast<size_t>(vocabulary), 0.0f) {
   check_count(rules_.no_repeat_ngram_size, "no_repeat_ngram_size");
   check_count(rules_.min_length, "min_length");
-  check_count(rules_.min_new_tokens, "min_new_tokens");
+  check_count(rules_.min_new_tokens.value_or(0), "min_new_tokens");
   std::map<std::vector<int32_t>, float> biases;
   for (const SequenceBias& entry : rules_.sequence_bias) {
     check_ids(entry.ids, vocabulary, "sequence_bias");
@@ -151,8 +151,7 @@ std::vector<std::pair<int32_t, float>> LogitBias::changes_for(const Sequence& se
   for (const SequenceBias& entry : longer_) {
     if (may_end(tokens, entry.ids)) changes[entry.ids.back()] += entry.bias;
   }
-  const bool of_answer = rules_.min_new_tokens > 0;
-  if (of_answer ? answer < rules_.min_new_tokens : length < rules_.min_length) {
+  if (rules_.min_new_tokens ? answer < *rules_.min_new_tokens : length < rules_.min_length) {
     for (const int32_t id : rules_.eos_token_ids) changes[id] = forbidden;
   }
   if (begins_answer(sequence)) {

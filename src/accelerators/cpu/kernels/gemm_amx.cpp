@@ -34,7 +34,6 @@
 #include "base/scalar_convert.h"
 #include "base/simd/amx.h"
 #include "base/simd/dispatch.h"
-#include "base/simd/prefetch.h"
 
 #ifndef AA_KERNEL_BATCH
 #undef HWY_TARGET_INCLUDE
@@ -70,7 +69,6 @@ struct AmxPlan {
   uint16_t* packed_x = nullptr;
   int64_t chunk_slivers = 0;  // most slivers of a chunk
   int64_t chunks = 0;         // of all parts together
-  int64_t own_chunks = 0;     // how many of them each thread takes before it shares the rest with the others
 
   // Output columns of a sliver. A gated output needs 16 rows of both weights.
   int64_t sliver_columns() const { return args->gated ? kTileRows : 2 * kTileRows; }
@@ -368,7 +366,7 @@ class ResultsAhead {
   }
   void step() {
     for (int64_t i = 0; i < each_ && rows_left_ > 0; ++i) {
-      prefetch_to_write(at_ + row_bytes_ - left_);
+      __builtin_prefetch(at_ + row_bytes_ - left_, 1, 3);
       left_ -= kLine;
       if (left_ > 0) continue;
       left_ = row_bytes_;
@@ -571,12 +569,7 @@ void share(const AmxPlan& plan, std::atomic<int64_t>& next_chunk, int index, int
   shapes.fill({kTileRows, amx::kMostRowBytes});
   for (int64_t m0 = 0; m0 < args.m; m0 += plan.block_rows) {
     const int64_t rows = std::min(plan.block_rows, args.m - m0), tiles = plan.tiles(rows);
-    const int64_t own_end = (index + 1) * plan.own_chunks;
-    int64_t own = index * plan.own_chunks;
-    const auto take = [&] {
-      if (own < own_end) return chunk_at(plan, own++);
-      return chunk_at(plan, count * plan.own_chunks + next_chunk.fetch_add(1, std::memory_order_relaxed));
-    };
+    const auto take = [&] { return chunk_at(plan, next_chunk.fetch_add(1, std::memory_order_relaxed)); };
     Chunk chunk, next;
     if (m0 == 0) {  // fetched while x is packed
       chunk = take();
@@ -606,7 +599,7 @@ void share(const AmxPlan& plan, std::atomic<int64_t>& next_chunk, int index, int
   }
 }
 
-AmxPlan make_plan(const Matmul& args, int threads, bool long_parts) {
+AmxPlan make_plan(const Matmul& args, int threads) {
   AmxPlan plan;
   plan.args = &args;
   plan.terms = bf16_terms(args.x.dtype);
@@ -631,18 +624,15 @@ AmxPlan make_plan(const Matmul& args, int threads, bool long_parts) {
   for (int i = 0; i < args.part_count; ++i) {
     plan.chunks += divide_up(args.parts[static_cast<size_t>(i)].n, plan.chunk_slivers * plan.sliver_columns());
   }
-  // Three quarters, so that few chunks are left in which a thread begins to read elsewhere.
-  if (long_parts && tiles <= 2) plan.own_chunks = plan.chunks * 3 / 4 / threads;
   return plan;
 }
 
-// long_parts: with few rows of x, each thread begins with a long part of the weights of its own.
 template <class U>
-void run(const Matmul& args, bool long_parts) {
+void run(const Matmul& args) {
   if (args.m == 0) return;
   WorkerPool& pool = WorkerPool::instance();
   const bool small = is_small(args);
-  const AmxPlan plan = make_plan(args, small ? 1 : pool.size(), long_parts);
+  const AmxPlan plan = make_plan(args, small ? 1 : pool.size());
   std::atomic<int64_t> next_chunk{0};
   if (small) return share<U>(plan, next_chunk, 0, 1);
   pool.run([&](int index, int count) { share<U>(plan, next_chunk, index, count); });
@@ -650,10 +640,8 @@ void run(const Matmul& args, bool long_parts) {
 
 }  // namespace
 
-// Whole steps of 8, 16 and 31 sequences take 0.95 to 0.99 of the time with long parts on two cores of a Granite Rapids. An
-// Emerald Rapids was not measured.
-void gemm_amx(const Matmul& args) { run<amx::Unit>(args, cpu_features().granite_rapids); }
-void gemm_amx_emulated(const Matmul& args) { run<amx::EmulatedUnit>(args, true); }
+void gemm_amx(const Matmul& args) { run<amx::Unit>(args); }
+void gemm_amx_emulated(const Matmul& args) { run<amx::EmulatedUnit>(args); }
 
 }  // namespace anyaccel::cpu
 #endif  // HWY_ONCE

@@ -4,7 +4,6 @@
 #include "accelerators/cpu/kernels/matmul_args.h"
 #include "accelerators/cpu/kernels/scratch.h"
 #include "accelerators/cpu/kernels/vector-inl.h"
-#include "base/simd/prefetch.h"
 
 #if defined(ANYACCEL_CPU_KERNELS_MATMUL_FINISH_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef ANYACCEL_CPU_KERNELS_MATMUL_FINISH_INL_H_
@@ -67,7 +66,7 @@ inline void prefetch_row(const MatmulPart& part, int64_t m, int64_t rows, int64_
     if (!*matrix || matrix->column_stride != 1) continue;
     const char* begin = static_cast<const char*>(matrix->at(m, column));
     const int64_t bytes = n * static_cast<int64_t>(dtype_size(matrix->dtype));
-    for (int64_t line = 0; line < bytes; line += 64) prefetch_to_write(begin + line);
+    for (int64_t line = 0; line < bytes; line += 64) __builtin_prefetch(begin + line, 1, 3);
   }
 }
 

@@ -613,6 +613,55 @@ TEST_F(LevelZero, WhoWaitsForAFailedStreamFailsToo) {
   }
 }
 
+// Whichever command fails: a record from before a launch that failed is complete, and who waits for it is not concerned.
+TEST_F(LevelZero, ARecordFromBeforeAFailureStaysGood) {
+  int failed = 0;
+  for (const bool asked : {false, true}) {
+    for (int command = 1; command <= 14; ++command) {
+      SCOPED_TRACE("command " + std::to_string(command));
+      const Child child({{"SIM_FAULT", "sticky:command=" + std::to_string(command)}, {"SIM_HANG_SECONDS", "10"}}, [&] {
+        OpenedDevice d;
+        const auto& graphs = d.extension<aa_graph_table>(AA_GRAPH_EXTENSION);
+        aa_stream* failing = d.stream();
+        aa_stream* waiting = d.stream();
+        constexpr size_t size = 100;
+        void* memory = d.memory(size);
+        const unsigned char pattern = 7;
+        ok(graphs.capture_begin(failing));
+        ok(d.table.fill_async(failing, memory, &pattern, 1, size));
+        aa_graph* graph = nullptr;
+        ok(graphs.capture_end(failing, &graph));
+        aa_event* event = nullptr;
+        ok(d.table.event_create(d.device, AA_EVENT_DEFAULT, &event));
+        if (error(d.table.fill_async(failing, memory, &pattern, 1, size)).first == AA_OK &&
+            error(d.table.event_record(event, failing)).first == AA_OK &&
+            error(asked ? d.table.event_synchronize(event) : d.table.stream_synchronize(failing)).first == AA_OK &&
+            error(graphs.launch(graph, failing)).first == AA_OK &&
+            error(d.table.stream_synchronize(failing)).first != AA_OK) {
+          std::printf("the launch failed\n");
+          ok(d.table.event_synchronize(event));
+          ok(d.table.stream_wait_event(waiting, event));
+          std::vector<unsigned char> data(size);
+          void* other = d.memory(size);
+          ok(d.table.fill_async(waiting, other, &pattern, 1, size));
+          ok(d.table.copy_async(waiting, data.data(), other, size, AA_COPY_DEVICE_TO_HOST));
+          ok(d.table.stream_synchronize(waiting));
+          EXPECT_EQ(data, std::vector<unsigned char>(size, pattern));
+          d.free(other, size);
+        }
+        error(graphs.destroy(graph));
+        error(d.table.stream_destroy(failing));
+        error(d.table.stream_destroy(waiting));
+        ok(d.table.event_destroy(event));
+        d.free(memory, size);
+      });
+      child.expect_clean();
+      if (child.output.find("the launch failed") != std::string::npos) ++failed;
+    }
+  }
+  EXPECT_GE(failed, 2);
+}
+
 // Launches follow each other on all streams. One whose stream has failed is nothing to wait for, but it may still run. Here the
 // stream fails because the host cannot wait for it while a host call holds it.
 TEST_F(LevelZero, ALaunchIsRefusedWhileAFailedOneMayStillRun) {

@@ -44,37 +44,43 @@ bool GraphQueue::ended(uint64_t timeout_ns) {
   return true;
 }
 
+void StreamFault::set(const abi::Failure& failure, uint64_t point) {
+  streams::StreamFault::set(failure);
+  uint64_t known = failed_.load();
+  while (point < known && !failed_.compare_exchange_weak(known, point)) {
+  }
+}
+
+void StreamFault::raise_if_failed(uint64_t point) const {
+  if (failed_.load() <= point) raise_if_set();
+}
+
 void StreamFault::watch(std::shared_ptr<GraphQueue> queue, uint64_t run) {
   const std::lock_guard lock(mutex_);
-  ++watched_;
+  const uint64_t behind = points_.load(std::memory_order_relaxed) + 1;
   const auto known = std::ranges::find(runs_, queue, &Runs::queue);
   if (known == runs_.end()) {
-    runs_.push_back({std::move(queue), watched_, watched_, run});
+    runs_.push_back({std::move(queue), behind, behind, run});
   } else {
-    known->last = watched_;
+    known->last = behind;
     known->number = run;
   }
 }
 
-uint64_t StreamFault::watched() const {
-  const std::lock_guard lock(mutex_);
-  return watched_;
-}
-
-bool StreamFault::look(uint64_t passed, bool waits) {
+bool StreamFault::look(uint64_t point, bool waits) {
   const std::lock_guard lock(mutex_);
   std::erase_if(runs_, [&](const Runs& runs) {
-    if (runs.first > passed) return false;
+    if (runs.first > point) return false;
     // Later runs may take long, or wait for other streams.
-    const bool is_last = runs.last <= passed && runs.queue->runs() == runs.number;
+    const bool is_last = runs.last <= point && runs.queue->runs() == runs.number;
     try {
       return runs.queue->ended(waits && is_last ? end_of_list_ns : 0);
     } catch (const abi::Failure& failure) {
-      set(failure);
+      set(failure, runs.first);
       return true;
     }
   });
-  return std::ranges::none_of(runs_, [=](const Runs& runs) { return runs.first <= passed; });
+  return std::ranges::none_of(runs_, [=](const Runs& runs) { return runs.first <= point; });
 }
 
 Point::Point(std::shared_ptr<DeviceState> device, std::shared_ptr<StreamFault> fault, bool timed)
@@ -83,7 +89,6 @@ Point::Point(std::shared_ptr<DeviceState> device, std::shared_ptr<StreamFault> f
       timed_(timed),
       number_(fault_->next_number()),
       event_(device_->events().acquire(timed)),
-      runs_(fault_->watched()),
       made_ms_(std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count()) {
 }
 
@@ -98,21 +103,21 @@ bool Point::completed(Result result, const char* call) {
   try {
     device_->check(result, call);
   } catch (const abi::Failure& failure) {
-    fault_->set(failure);
+    fault_->set(failure, number_);
     throw;
   }
   return false;
 }
 
 void Point::find_fault(bool waits) {
-  const bool all_tell = fault_->look(runs_, waits);
-  fault_->raise_if_set();
+  const bool all_tell = fault_->look(number_, waits);
+  fault_->raise_if_failed(number_);
   if (all_tell) well_.store(true, std::memory_order_release);
 }
 
 bool Point::complete() {
   device_->usable();
-  fault_->raise_if_set();
+  fault_->raise_if_failed(number_);
   if (!done_.load(std::memory_order_acquire) &&
       !completed(device_->api().zeEventQueryStatus(event_), "zeEventQueryStatus")) {
     return false;
@@ -173,7 +178,7 @@ void Record::take_over_faults(const Ask& ask) {
     try {
       ask(*point);
     } catch (const abi::Failure& failure) {
-      fault()->set(failure);
+      fault()->set(failure, number());
       fault()->raise_if_set();
     }
   }

@@ -13,8 +13,8 @@
 
 namespace anyaccel::xpu::level_zero {
 
-// Runs the recorded lists of one graph, one after another: launches on different streams share the lists' events, and the queue's
-// order prevents a launch from taking another one's signal. Thread-safe.
+// Runs the recorded lists of one graph, one after another: launches on different streams share the lists' events, and the
+// queue's order prevents a launch from taking another one's signal. Thread-safe.
 class GraphQueue {
  public:
   explicit GraphQueue(std::shared_ptr<DeviceState> device);
@@ -36,29 +36,33 @@ class GraphQueue {
   std::atomic<uint64_t> runs_{0};
 };
 
-// The asynchronous error of a stream. A list that fails on a graph's queue signals its last event nevertheless, so that the stream goes
-// on; the error is the queue's.
+// The asynchronous error of a stream, whose points are numbered from 1. A list that fails on a graph's queue signals its last
+// event nevertheless, so that the stream goes on; the error is the queue's.
 class StreamFault : public streams::StreamFault {
  public:
+  // Keeps the first error. All points from this number on have failed.
+  void set(const abi::Failure& failure, uint64_t point);
+  void raise_if_failed(uint64_t point) const;
+  uint64_t next_number() noexcept { return points_.fetch_add(1, std::memory_order_relaxed) + 1; }
   // Work behind this run to the queue is enqueued next.
   void watch(std::shared_ptr<GraphQueue> queue, uint64_t run);
-  // The number of runs so far.
-  uint64_t watched() const;
-  uint64_t next_number() noexcept { return points_.fetch_add(1, std::memory_order_relaxed) + 1; }
-  // Keeps the errors of queues that have ended, and of which a run is among the first `passed`, which the stream has passed. Returns
+  // An error of work that was enqueued just now.
+  void set_behind_all(const abi::Failure& failure) { set(failure, points_.load(std::memory_order_relaxed) + 1); }
+  // Keeps the errors of queues that have ended, and of which a run is before the point, which the stream has passed. Returns
   // false if one of them does not tell yet. `waits`: the caller may block.
-  bool look(uint64_t passed, bool waits);
+  bool look(uint64_t point, bool waits);
 
  private:
   struct Runs {
     std::shared_ptr<GraphQueue> queue;
-    uint64_t first, last;  // the first and last run of the stream's that are not known to have ended
-    uint64_t number;       // the last one among the queue's
+    uint64_t first;   // the first point behind the first run that is not known to have ended
+    uint64_t last;    // the first point behind the last one
+    uint64_t number;  // of the last one among the queue's runs
   };
-  mutable std::mutex mutex_;
+  std::mutex mutex_;
   std::vector<Runs> runs_;
-  uint64_t watched_ = 0;
   std::atomic<uint64_t> points_{0};
+  std::atomic<uint64_t> failed_{UINT64_MAX};  // the first point that has
 };
 
 // One use of an event of the pool: signaled at one point of one stream. It is returned to the pool when its last owner
@@ -77,7 +81,7 @@ class Point {
   // Of two points of one stream the later one has the larger number.
   uint64_t number() const noexcept { return number_; }
 
-  // These throw the stream's sticky error, and keep a new one there.
+  // These throw the stream's sticky error if it is that of work before this, and keep a new one there.
   bool complete();
   void wait();  // blocks until it is complete
   // Returns true if it is known to be complete, and the work before it on its stream without an error.
@@ -102,7 +106,6 @@ class Point {
   bool timed_;
   const uint64_t number_;
   EventHandle event_;
-  uint64_t runs_;   // of graphs, before this on the stream
   double made_ms_;  // the host's clock
   std::atomic<bool> done_{false};
   std::atomic<bool> well_{false};
@@ -125,8 +128,9 @@ class Record {
   bool timed() const noexcept { return point_->timed(); }
   const DeviceState* device() const noexcept { return point_->device(); }
   const std::shared_ptr<StreamFault>& fault() const noexcept { return point_->fault(); }
+  uint64_t number() const noexcept { return point_->number(); }
 
-  // These throw the stream's sticky error, and keep a new one there.
+  // As Point's.
   bool complete();
   void wait();  // blocks until it is complete
   // Returns true if it is known to be complete, without throwing. Whether work before it failed may not be known.

@@ -132,7 +132,7 @@ std::shared_ptr<Record> Stream::mark_locked(bool timed) {
   } catch (const abi::Failure& failure) {
     kept_.pop_back();
     // A stream that accepts no barrier any more has lost its order.
-    if (failure.code() != AA_RESOURCE_EXHAUSTED) fault_->set(failure);
+    if (failure.code() != AA_RESOURCE_EXHAUSTED) fault_->set(failure, record->number());
     throw;
   }
   end_ = record;
@@ -253,7 +253,7 @@ void Stream::carry_out(DeviceState& device, const HostCall& call) {
   try {
     device.check(device.api().zeEventHostSignal(call.returned->event()), "zeEventHostSignal");
   } catch (const abi::Failure& failure) {
-    call.returned->fault()->set(failure);
+    call.returned->fault()->set(failure, call.returned->number());
   }
 }
 
@@ -316,7 +316,7 @@ void Stream::run(RecordedList& list, const std::shared_ptr<GraphQueue>& queue) {
     list_->wait(list.finished());
     list_->reset(list.finished());
   } catch (const abi::Failure& failure) {
-    fault_->set(failure);  // later work would not come after the list
+    fault_->set_behind_all(failure);  // later work would not come after the list
     throw;
   }
   fault_->watch(queue, run);

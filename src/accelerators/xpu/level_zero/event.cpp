@@ -55,7 +55,12 @@ void StreamFault::raise_if_failed(uint64_t point) const {
   if (failed_.load() <= point) raise_if_set();
 }
 
-void StreamFault::watch(std::shared_ptr<GraphQueue> queue, uint64_t run) {
+void StreamFault::expect_run() {
+  const std::lock_guard lock(mutex_);
+  runs_.reserve(runs_.size() + 1);
+}
+
+void StreamFault::watch(std::shared_ptr<GraphQueue> queue, uint64_t run) noexcept {
   const std::lock_guard lock(mutex_);
   const uint64_t behind = points_.load(std::memory_order_relaxed) + 1;
   const auto known = std::ranges::find(runs_, queue, &Runs::queue);

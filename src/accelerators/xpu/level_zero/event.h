@@ -44,8 +44,10 @@ class StreamFault : public streams::StreamFault {
   void set(const abi::Failure& failure, uint64_t point);
   void raise_if_failed(uint64_t point) const;
   uint64_t next_number() noexcept { return points_.fetch_add(1, std::memory_order_relaxed) + 1; }
+  // Makes room, so that the next watch() cannot fail.
+  void expect_run();
   // Work behind this run to the queue is enqueued next.
-  void watch(std::shared_ptr<GraphQueue> queue, uint64_t run);
+  void watch(std::shared_ptr<GraphQueue> queue, uint64_t run) noexcept;
   // An error of work that was enqueued just now.
   void set_behind_all(const abi::Failure& failure) { set(failure, points_.load(std::memory_order_relaxed) + 1); }
   // Keeps the errors of queues that have ended, and of which a run is before the point, which the stream has passed. Returns

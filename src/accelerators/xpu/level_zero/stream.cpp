@@ -271,9 +271,9 @@ void Stream::host_call(void (*function)(void* user), void* user) {
         [device = device_](const HostCall& call) { carry_out(*device, call); });
   }
   HostCall call{mark_locked(false), std::make_shared<Record>(device_, fault_, false, nullptr), function, user};
-  wait_locked(call.returned);
   const EventHandle returned = call.returned->event();
   try {
+    wait_locked(call.returned);
     host_calls_->push(std::move(call));
   } catch (...) {
     device_->api().zeEventHostSignal(returned);  // or the stream would wait forever
@@ -304,6 +304,7 @@ bool Stream::capturing() {
 void Stream::run(RecordedList& list, const std::shared_ptr<GraphQueue>& queue) {
   std::lock_guard lock(mutex_);
   begin_work();
+  fault_->expect_run();
   list_->signal(list.started());
   uint64_t run = 0;
   try {
@@ -312,14 +313,16 @@ void Stream::run(RecordedList& list, const std::shared_ptr<GraphQueue>& queue) {
     list_->reset(list.started());  // or the next launch would find it signaled
     throw;
   }
+  fault_->watch(queue, run);
   try {
     list_->wait(list.finished());
     list_->reset(list.finished());
   } catch (const abi::Failure& failure) {
     fault_->set_behind_all(failure);  // later work would not come after the list
-    throw;
+    if (failure.code() != AA_RESOURCE_EXHAUSTED) throw;
+    // After lack of memory the host would launch the graph again, and the list runs already.
+    throw abi::Failure(AA_INTERNAL, failure.what(), failure.native_code());
   }
-  fault_->watch(queue, run);
 }
 
 }  // namespace anyaccel::xpu::level_zero

@@ -674,8 +674,8 @@ TEST_F(QueueRuntime, ALaunchIsRefusedWhileAFailedOneMayStillRun) {
   device->mem_free(memory);
 }
 
-// A launch whose end cannot be recorded has been enqueued: the host must not launch the graph again, and nothing of it may be running
-// when the graph is destroyed.
+// A launch whose end cannot be recorded has been enqueued: the host must not launch the graph again, and nothing of it may be
+// running when the graph is destroyed.
 TEST_F(QueueRuntime, ALaunchWhoseEndIsNotRecordedIsNotRepeated) {
   const aa_allocation memory = allocate(64), other = allocate(64);
   stream->capture_begin();
@@ -692,6 +692,40 @@ TEST_F(QueueRuntime, ALaunchWhoseEndIsNotRecordedIsNotRepeated) {
   vendor->fails_always.clear();
   device->mem_free(memory);
   device->mem_free(other);
+}
+
+// The caller may be the one who lets the stream's earlier work go on.
+TEST_F(QueueRuntime, ALaunchOfWhichNothingWasTakenWaitsForNothing) {
+  const aa_allocation memory = allocate(64), other = allocate(64);
+  stream->capture_begin();
+  stream->copy(copying(other.pointer, memory.pointer, 64, AA_COPY_DEVICE_TO_DEVICE));
+  const std::unique_ptr<abi::Graph> graph = stream->capture_end();
+  const int waits = vendor->calls["stream_synchronize"];
+  vendor->fails_next["copy_async"] = error_memory;
+  vendor->fails_always = "event_record";
+  EXPECT_EQ(failure_of([&] { graph->launch(*stream); }).code(), AA_RESOURCE_EXHAUSTED);
+  EXPECT_EQ(vendor->calls["stream_synchronize"], waits);
+  vendor->fails_always.clear();
+  device->mem_free(memory);
+  device->mem_free(other);
+}
+
+// The launch may use the graph's memory until its end has come, also after the stream has told an error.
+TEST_F(QueueRuntime, AGraphWaitsForAFailedLaunchBeforeItsMemoryIsFreed) {
+  const aa_allocation memory = allocate(64);
+  char text[64] = "pageable";
+  stream->capture_begin();
+  stream->copy(copying(memory.pointer, text, sizeof(text), AA_COPY_HOST_TO_DEVICE));
+  std::unique_ptr<abi::Graph> graph = stream->capture_end();
+  vendor->events_pass = false;
+  graph->launch(*stream);
+  fail_stream();
+  EXPECT_EQ(failure_of([&] { static_cast<void>(stream->query()); }).code(), AA_INTERNAL);
+  const int waits = vendor->calls["event_synchronize"];
+  graph.reset();
+  EXPECT_EQ(vendor->calls["event_synchronize"], waits + 1);
+  vendor->events_pass = true;
+  device->mem_free(memory);
 }
 
 // The host launches a graph again after AA_RESOURCE_EXHAUSTED, so that nothing of it may have run.

@@ -105,6 +105,15 @@ bool Point::ended() {
   return done || answer.result != 0;
 }
 
+void Point::settle() noexcept {
+  if (device_->is_forked_child() || device_->lost()) return;
+  try {
+    if (!ended()) device_->ask([&] { return device_->vendor().event_synchronize(event_); });
+  } catch (...) {
+    // The device was lost meanwhile, so that nothing runs on it.
+  }
+}
+
 void drop_passed(Waits& waits) {
   const auto passed = [](const std::shared_ptr<Point>& point) { return point->passed(); };
   if (!waits || std::ranges::none_of(*waits, passed)) return;
@@ -148,6 +157,13 @@ bool Record::ask(bool (*ask)(Point& point)) {
   const std::lock_guard lock(mutex_);
   waits_.swap(released);
   return true;
+}
+
+void Record::settle() noexcept {
+  point_->settle();
+  if (const Waits own = waits()) {
+    for (const std::shared_ptr<Point>& point : *own) point->settle();
+  }
 }
 
 Waits Record::added_to(const Waits& earlier, const StreamCore& stream) const {

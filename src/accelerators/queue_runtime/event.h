@@ -75,6 +75,8 @@ class Point {
   void wait();  // blocks until it is complete
   // Whether no work before it runs any more, also if its stream has failed. An event that tells an error tells that too.
   bool ended();
+  // Waits until ended(), whatever the error.
+  void settle() noexcept;
 
  private:
   void find_fault();
@@ -119,6 +121,7 @@ class Record {
   bool complete() { return ask(is_complete); }
   void wait() { ask(is_complete_after_waiting); }  // blocks until it is complete
   bool ended() { return point_->ended(); }         // as Point's
+  void settle() noexcept;                          // as Point's, also for what it waited for
   // Milliseconds from this to `end`; both are timed and complete.
   double milliseconds_until(Record& end);
 

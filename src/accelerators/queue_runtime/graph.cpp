@@ -2,7 +2,6 @@
 #include "accelerators/queue_runtime/graph.h"
 
 #include <array>
-#include <new>
 
 #include "accelerators/queue_runtime/stream.h"
 #include "accelerators/streams/captures.h"
@@ -10,13 +9,7 @@
 namespace anyaccel::queue_runtime {
 
 Graph::~Graph() {
-  if (last_launch_ && !device_->is_forked_child()) {
-    try {
-      last_launch_->wait();  // after an error the caller could not
-    } catch (const abi::Failure&) {
-      // After that nothing of the graph is running.
-    }
-  }
+  if (last_launch_) last_launch_->settle();  // after an error the caller could not wait
   if (captured_ && !device_->is_forked_child()) device_->vendor().captured_destroy(captured_);
   for (void* buffer : staging_) {
     try {
@@ -57,33 +50,46 @@ void Graph::launch(abi::Stream& target) {
   stream.release_held();
   follow_last_launch(stream);
   const auto end = [&] { last_launch_ = stream.end_of_work(); };
+  bool taken = false;
   try {
     if (is_captured()) {
       std::array one{captured_};
       streams::enqueue_all(
-          one, [&](CapturedHandle captured) { stream.launch_captured(captured); }, end);
+          one,
+          [&](CapturedHandle captured) {
+            stream.launch_captured(captured);
+            taken = true;
+          },
+          end);
     } else {
       streams::enqueue_all(
-          steps_, [&](const GraphStep& step) { step(stream); }, end);
+          steps_,
+          [&](const GraphStep& step) {
+            step(stream);
+            taken = true;
+          },
+          end);
     }
   } catch (...) {
-    keep_end(stream);  // of what was enqueued
+    keep_end(stream, taken);  // of what was enqueued
     throw;
   }
   launched_ = true;
 }
 
-// Without a record of its end a launch must not go on: nothing would wait for it before the graph's memory is used again or freed.
-void Graph::keep_end(Stream& stream) noexcept {
+// Without a record of its end a launch must not go on: nothing would wait for it before the graph's memory is used again or
+// freed. A launch of which nothing was taken must not wait: the caller may be the one who lets the stream's earlier work go on.
+void Graph::keep_end(Stream& stream, bool taken) noexcept {
   try {
     last_launch_ = stream.end_of_work();
     return;
-  } catch (const abi::Failure&) {
-  } catch (const std::bad_alloc&) {
+  } catch (...) {
+    // The record is not to be had.
   }
+  if (!taken) return;
   try {
     stream.synchronize();
-  } catch (const abi::Failure&) {
+  } catch (...) {
     // The stream's error; all of its work has ended.
   }
 }
@@ -99,8 +105,8 @@ void Graph::follow_last_launch(Stream& stream) {
     if (last_launch_->ended()) return;
     throw abi::Failure(
         AA_FAILED_PRECONDITION,
-        "the graph's earlier launch, on another stream, has not ended, and that stream has failed: destroy it, which "
-        "waits for its work, before the graph is launched again, or capture another graph");
+        "the graph's earlier launch, on another stream, has not ended, and that stream has failed: synchronize it, "
+        "which waits for its work, before the graph is launched again, destroy it, or capture another graph");
   }
   stream.wait_for(last_launch_);
 }

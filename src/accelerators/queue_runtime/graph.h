@@ -1,5 +1,5 @@
-// Recorded graphs: the calls that a stream received while it captured, repeated at each launch. From the second launch on they are one
-// piece of work, where the vendor captures streams and all calls are of kinds that it captures.
+// Recorded graphs: the calls that a stream received while it captured, repeated at each launch. From the second launch on they are
+// one piece of work, where the vendor captures streams and all calls are of kinds that it captures.
 #pragma once
 
 #include <functional>
@@ -41,7 +41,7 @@ class Graph final : public abi::Graph {
 
  private:
   void follow_last_launch(Stream& stream);
-  void keep_end(Stream& stream) noexcept;
+  void keep_end(Stream& stream, bool taken) noexcept;
   // Whether the launch is one piece of work.
   bool is_captured();
   void capture();

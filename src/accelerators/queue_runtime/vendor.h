@@ -106,11 +106,11 @@ class Vendor {
   virtual Answer event_elapsed(float& milliseconds, EventHandle start, EventHandle end) = 0;
 
   // -- graphs --
-  // Whether the vendor captures what a stream gets, to run it again as one piece of work. What was captured holds the addresses and
-  // sizes, and no contents.
+  // Whether the vendor captures what a stream gets, to run it again as one piece of work. What was captured holds the
+  // addresses and sizes, and no contents.
   virtual bool captures() const { return false; }
-  // Only called where it is offered. Until the end, nothing but copies of locked memory, fills and ops comes to the stream, from one
-  // thread. Any of these may fail: the work is then enqueued piece by piece.
+  // Only called where it is offered. Until the end, nothing but copies of locked memory, fills and ops comes to the stream,
+  // from one thread. Any of these may fail: the work is then enqueued piece by piece.
   virtual Answer capture_begin(StreamHandle /*stream*/) { return {-1, "capture_begin"}; }
   virtual Answer capture_end(StreamHandle /*stream*/, CapturedHandle& /*captured*/) { return {-1, "capture_end"}; }
   virtual Answer captured_launch(CapturedHandle /*captured*/, StreamHandle /*stream*/) {

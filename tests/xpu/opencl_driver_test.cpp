@@ -84,8 +84,8 @@ aa_status* load_whatever_the_flags(void* /*self*/, aa_device* device, const aa_m
   return table().module_load(device, &known, out_module);
 }
 
-// The conformance suite notices a driver that takes flags that it does not know. Of those that every machine can run, only this one
-// has kernels of its own. It comes before the tests after which no thread can be started.
+// The conformance suite notices a driver that takes flags that it does not know. Of those that every machine can run, only this
+// one has kernels of its own. It comes before the tests after which no thread can be started.
 TEST(OpenClConformance, UnknownFlagsThatAreTakenFailTheirCase) {
   if (probed().state != AA_PROBE_USABLE) GTEST_SKIP() << probed().reason;
   const auto outcome = [](const abi::DriverCalls& driver) {

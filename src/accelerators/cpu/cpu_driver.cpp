@@ -259,8 +259,8 @@ aa_status* stream_synchronize(void*, aa_stream* stream) {
   return guarded([&] { refuse_while_capturing(object(stream)); });
 }
 
-// All work recorded before has run already; inside a capture the order of recording is the order of replay. A stream that waits for
-// an event of a capture takes part in it.
+// All work recorded before has run already; inside a capture the order of recording is the order of replay. A stream that waits
+// for an event of a capture takes part in it.
 aa_status* stream_wait_event(void*, aa_stream* stream, aa_event* event) {
   EventObject& e = object(event);
   if (!e.captured) [[likely]]
@@ -270,7 +270,10 @@ aa_status* stream_wait_event(void*, aa_stream* stream, aa_event* event) {
     StreamObject& s = object(stream);
     if (!e.capture || !e.capture->open || e.capture == s.capture) return;
     if (s.recorded()) {
-      throw InvalidArgument("the stream and the event belong to two captures", AA_FAILED_PRECONDITION);
+      throw InvalidArgument(
+          "the stream and the event belong to two captures; end the capture of the event's stream "
+          "first, or record both streams in one capture",
+          AA_FAILED_PRECONDITION);
     }
     s.capture = e.capture;
   });

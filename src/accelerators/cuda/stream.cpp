@@ -183,7 +183,9 @@ void Stream::wait_event(abi::Event& awaited) {
     }
     // The runtime would refuse that too, but make both captures invalid.
     if (captures() && core_->capture() != joined) {
-      throw abi::Failure(AA_FAILED_PRECONDITION, "the stream and the event belong to two captures");
+      throw abi::Failure(AA_FAILED_PRECONDITION,
+                         "the stream and the event belong to two captures; end the capture of the event's stream "
+                         "first, or record both streams in one capture");
     }
   } else if (captures()) {
     // Work outside of the graph cannot be waited for at every replay; if it is complete, there is nothing to wait for.

@@ -1,5 +1,5 @@
-// Recorded graphs: the calls that a stream received while it captured, repeated at each launch. From the second launch on they are
-// one piece of work, where the vendor captures streams and all calls are of kinds that it captures.
+// Recorded graphs: the calls that a stream received while it captured, repeated at each launch. From the second launch on they
+// are one piece of work, where the vendor captures streams and all calls are of kinds that it captures.
 #pragma once
 
 #include <functional>

@@ -121,7 +121,9 @@ class CaptureOf {
   bool join(const std::shared_ptr<Capture>& of_event) {
     if (!of_event || !of_event->is_open()) return false;
     if (current() && current() != of_event) {
-      throw abi::Failure(AA_FAILED_PRECONDITION, "the stream and the event belong to two captures");
+      throw abi::Failure(AA_FAILED_PRECONDITION,
+                         "the stream and the event belong to two captures; end the capture of the event's stream "
+                         "first, or record both streams in one capture");
     }
     capture_ = of_event;
     return true;

@@ -611,7 +611,9 @@ void Stream::wait_event(abi::Event& event) {
     const std::lock_guard lock(mutex_);
     leave_ended_capture();
     if (captured_ && shared_ != capture && !mutated(Mutation::captures_wait_for_each_other)) {
-      throw abi::Failure(AA_FAILED_PRECONDITION, "the stream and the event belong to two captures");
+      throw abi::Failure(AA_FAILED_PRECONDITION,
+                         "the stream and the event belong to two captures; end the capture of the event's stream "
+                         "first, or record both streams in one capture");
     }
     captured_ = capture->items;
     shared_ = std::move(capture);

@@ -91,8 +91,8 @@ void Graph::follow_last_launch(Stream& stream) {
   if (last_launch_->fault()->is_set()) {
     throw abi::Failure(
         AA_FAILED_PRECONDITION,
-        "the graph's earlier launch, on another stream, has not ended, and that stream has failed: destroy it, which "
-        "waits for its work, before the graph is launched again, or capture another graph");
+        "the graph's earlier launch, on another stream, has not ended, and that stream has failed: synchronize it, "
+        "which waits for its work, before the graph is launched again, destroy it, or capture another graph");
   }
   stream.wait_for(last_launch_);
 }

@@ -702,6 +702,49 @@ TEST_F(LevelZero, ARecordFromBeforeAFailureStaysGood) {
   EXPECT_GE(failed, 2);
 }
 
+// Whichever command of the first launch fails: a record behind it tells, although the next launch of the graph waits for the
+// host.
+TEST_F(LevelZero, AFailedLaunchIsToldWhileTheNextOneWaits) {
+  for (int command = 4; command <= 7; ++command) {
+    SCOPED_TRACE("command " + std::to_string(command));
+    Child({{"SIM_FAULT", "sticky:command=" + std::to_string(command)}, {"SIM_HANG_SECONDS", "10"}}, [] {
+      OpenedDevice d;
+      const auto& graphs = d.extension<aa_graph_table>(AA_GRAPH_EXTENSION);
+      aa_stream* stream = d.stream();
+      constexpr size_t size = 100;
+      void* memory = d.memory(size);
+      const unsigned char pattern = 7;
+      ok(graphs.capture_begin(stream));
+      ok(d.table.fill_async(stream, memory, &pattern, 1, size));
+      aa_graph* graph = nullptr;
+      ok(graphs.capture_end(stream, &graph));
+      aa_event* event = nullptr;
+      ok(d.table.event_create(d.device, AA_EVENT_DEFAULT, &event));
+      // Before both launches, so that nothing has failed when the second one is enqueued. The first gate takes two commands, and
+      // the stream's signal to the list one.
+      std::atomic<bool> gates[2] = {false, false};
+      const auto wait = [](void* gate) { static_cast<std::atomic<bool>*>(gate)->wait(false); };
+      const auto open = [](std::atomic<bool>& gate) {
+        gate = true;
+        gate.notify_all();
+      };
+      ok(d.table.stream_host_call(stream, wait, &gates[0]));
+      ok(graphs.launch(graph, stream));
+      ok(d.table.event_record(event, stream));
+      ok(d.table.stream_host_call(stream, wait, &gates[1]));
+      ok(graphs.launch(graph, stream));
+      open(gates[0]);
+      EXPECT_NE(error(d.table.event_synchronize(event)).first, AA_OK);
+      open(gates[1]);
+      EXPECT_NE(error(d.table.stream_synchronize(stream)).first, AA_OK);
+      error(graphs.destroy(graph));
+      error(d.table.stream_destroy(stream));
+      ok(d.table.event_destroy(event));
+      d.free(memory, size);
+    }).expect_clean();
+  }
+}
+
 // Launches follow each other on all streams. One whose stream has failed is nothing to wait for, but it may still run. Here the
 // stream fails because the host cannot wait for it while a host call holds it.
 TEST_F(LevelZero, ALaunchIsRefusedWhileAFailedOneMayStillRun) {
@@ -857,9 +900,11 @@ TEST_F(LevelZero, EveryCallThatFailsIsTold) {
     const bool destroys = function.find("Destroy") != std::string::npos;
     const bool frees = destroys || function == "zeMemFree";
     // A device that does not tell its properties is not offered; a version that is not known is 1.0; an event that cannot be
-    // reset is not used again; a failed look at an event that is not needed any more means later.
+    // reset is not used again; a failed look at an event that is not needed any more means later; the work of a graph's queue has
+    // told by its fences.
     const bool harmless = destroys || function == "zeDeviceGetProperties" || function == "zeDriverGetApiVersion" ||
-                          function == "zeEventHostReset" || function == "zeEventQueryStatus";
+                          function == "zeEventHostReset" || function == "zeEventQueryStatus" ||
+                          function == "zeCommandQueueSynchronize";
     for (const char* call : {"1", "4"}) {
       SCOPED_TRACE(function + ", call " + call);
       // Without delays the host may find everything complete before it has to wait.

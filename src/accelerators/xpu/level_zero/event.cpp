@@ -13,8 +13,6 @@ namespace anyaccel::xpu::level_zero {
 namespace {
 
 constexpr uint64_t patience_ns = 1'000'000'000;
-// The last event of a list is signaled a little before its queue knows that the list has ended.
-constexpr uint64_t end_of_list_ns = 10'000'000;
 
 }  // namespace
 
@@ -31,17 +29,39 @@ GraphQueue::~GraphQueue() {
   if (!is_forked_child()) device_->api().zeCommandQueueDestroy(handle_);
 }
 
-uint64_t GraphQueue::run(ListHandle list) {
-  device_->check(device_->api().zeCommandQueueExecuteCommandLists(handle_, 1, &list, nullptr),
-                 "zeCommandQueueExecuteCommandLists");
-  return runs_.fetch_add(1, std::memory_order_relaxed) + 1;
+GraphRun::GraphRun(std::shared_ptr<GraphQueue> queue) : queue_(std::move(queue)) {
+  FenceDesc desc{};
+  desc.type = type_fence_desc;
+  DeviceState& device = queue_->device();
+  device.check(device.api().zeFenceCreate(queue_->handle(), &desc, &fence_), "zeFenceCreate");
 }
 
-bool GraphQueue::ended(uint64_t timeout_ns) {
-  const Result result = device_->api().zeCommandQueueSynchronize(handle_, timeout_ns);
-  if (result == not_ready) return false;
-  device_->check(result, "zeCommandQueueSynchronize");
-  return true;
+GraphRun::~GraphRun() {
+  if (is_forked_child()) return;
+  const DeviceState& device = queue_->device();
+  while (started_ && !device.lost() && device.api().zeFenceHostSynchronize(fence_, patience_ns) == not_ready) {
+  }
+  device.api().zeFenceDestroy(fence_);
+}
+
+void GraphRun::start(ListHandle list) {
+  DeviceState& device = queue_->device();
+  device.check(device.api().zeCommandQueueExecuteCommandLists(queue_->handle(), 1, &list, fence_),
+               "zeCommandQueueExecuteCommandLists");
+  started_ = true;
+}
+
+bool GraphRun::ended(bool waits) {
+  DeviceState& device = queue_->device();
+  for (;;) {
+    device.usable();
+    const Result result = device.api().zeFenceHostSynchronize(fence_, waits ? patience_ns : 0);
+    if (result != not_ready) {
+      device.check(result, "zeFenceHostSynchronize");
+      return true;
+    }
+    if (!waits) return false;
+  }
 }
 
 void StreamFault::set(const abi::Failure& failure, uint64_t point) {
@@ -56,36 +76,32 @@ void StreamFault::raise_if_failed(uint64_t point) const {
 }
 
 void StreamFault::expect_run() {
+  look(UINT64_MAX, false);  // or a stream that nobody waits for would keep all of its runs
   const std::lock_guard lock(mutex_);
   runs_.reserve(runs_.size() + 1);
 }
 
-void StreamFault::watch(std::shared_ptr<GraphQueue> queue, uint64_t run) noexcept {
+void StreamFault::watch(std::shared_ptr<GraphRun> run) noexcept {
   const std::lock_guard lock(mutex_);
-  const uint64_t behind = points_.load(std::memory_order_relaxed) + 1;
-  const auto known = std::ranges::find(runs_, queue, &Runs::queue);
-  if (known == runs_.end()) {
-    runs_.push_back({std::move(queue), behind, behind, run});
-  } else {
-    known->last = behind;
-    known->number = run;
-  }
+  runs_.push_back({std::move(run), points_.load(std::memory_order_relaxed) + 1});
 }
 
 bool StreamFault::look(uint64_t point, bool waits) {
-  const std::lock_guard lock(mutex_);
-  std::erase_if(runs_, [&](const Runs& runs) {
-    if (runs.first > point) return false;
-    // Later runs may take long, or wait for other streams.
-    const bool is_last = runs.last <= point && runs.queue->runs() == runs.number;
-    try {
-      return runs.queue->ended(waits && is_last ? end_of_list_ns : 0);
-    } catch (const abi::Failure& failure) {
-      set(failure, runs.first);
-      return true;
+  for (;;) {
+    Watched first;
+    {
+      const std::lock_guard lock(mutex_);
+      if (runs_.empty() || runs_.front().point > point) return true;
+      first = runs_.front();
     }
-  });
-  return std::ranges::none_of(runs_, [=](const Runs& runs) { return runs.first <= point; });
+    try {
+      if (!first.run->ended(waits)) return false;
+    } catch (const abi::Failure& failure) {
+      set(failure, first.point);
+    }
+    const std::lock_guard lock(mutex_);
+    if (!runs_.empty() && runs_.front().run == first.run) runs_.erase(runs_.begin());
+  }
 }
 
 Point::Point(std::shared_ptr<DeviceState> device, std::shared_ptr<StreamFault> fault, bool timed)

@@ -22,22 +22,36 @@ class GraphQueue {
   GraphQueue(const GraphQueue&) = delete;
   GraphQueue& operator=(const GraphQueue&) = delete;
 
-  // Returns the number of this run.
-  uint64_t run(ListHandle list);
-  uint64_t runs() const noexcept { return runs_.load(std::memory_order_relaxed); }
-  // Returns false if it still runs something after `timeout_ns`. Throws the error of a list that failed.
-  bool ended(uint64_t timeout_ns);
+  DeviceState& device() const noexcept { return *device_; }
+  QueueHandle handle() const noexcept { return handle_; }
   // Waits until it runs nothing more.
   void settle() noexcept { device_->api().zeCommandQueueSynchronize(handle_, UINT64_MAX); }
 
  private:
   const std::shared_ptr<DeviceState> device_;
   QueueHandle handle_ = nullptr;
-  std::atomic<uint64_t> runs_{0};
+};
+
+// One run of a list. Its fence tells when it has ended and whether it failed, whatever else the queue runs. Thread-safe.
+class GraphRun {
+ public:
+  explicit GraphRun(std::shared_ptr<GraphQueue> queue);
+  ~GraphRun();  // waits until it has ended
+  GraphRun(const GraphRun&) = delete;
+  GraphRun& operator=(const GraphRun&) = delete;
+
+  void start(ListHandle list);
+  // `waits`: blocks until it has. Throws the error of a list that failed.
+  bool ended(bool waits);
+
+ private:
+  const std::shared_ptr<GraphQueue> queue_;
+  FenceHandle fence_ = nullptr;
+  bool started_ = false;
 };
 
 // The asynchronous error of a stream, whose points are numbered from 1. A list that fails on a graph's queue signals its last
-// event nevertheless, so that the stream goes on; the error is the queue's.
+// event nevertheless, so that the stream goes on; the error is the run's.
 class StreamFault : public streams::StreamFault {
  public:
   // Keeps the first error. All points from this number on have failed.
@@ -46,23 +60,21 @@ class StreamFault : public streams::StreamFault {
   uint64_t next_number() noexcept { return points_.fetch_add(1, std::memory_order_relaxed) + 1; }
   // Makes room, so that the next watch() cannot fail.
   void expect_run();
-  // Work behind this run to the queue is enqueued next.
-  void watch(std::shared_ptr<GraphQueue> queue, uint64_t run) noexcept;
+  // Work behind this run is enqueued next.
+  void watch(std::shared_ptr<GraphRun> run) noexcept;
   // An error of work that was enqueued just now.
   void set_behind_all(const abi::Failure& failure) { set(failure, points_.load(std::memory_order_relaxed) + 1); }
-  // Keeps the errors of queues that have ended, and of which a run is before the point, which the stream has passed. Returns
-  // false if one of them does not tell yet. `waits`: the caller may block.
+  // Keeps the errors of the runs before the point that have ended. Returns false if one of them has not. `waits`: the stream has
+  // passed the point, so that they end now, and are waited for.
   bool look(uint64_t point, bool waits);
 
  private:
-  struct Runs {
-    std::shared_ptr<GraphQueue> queue;
-    uint64_t first;   // the first point behind the first run that is not known to have ended
-    uint64_t last;    // the first point behind the last one
-    uint64_t number;  // of the last one among the queue's runs
+  struct Watched {
+    std::shared_ptr<GraphRun> run;
+    uint64_t point;  // the first one behind it
   };
   std::mutex mutex_;
-  std::vector<Runs> runs_;
+  std::vector<Watched> runs_;  // that are not known to have ended, in order
   std::atomic<uint64_t> points_{0};
   std::atomic<uint64_t> failed_{UINT64_MAX};  // the first point that has
 };

@@ -38,6 +38,7 @@ using QueueHandle = struct QueueTag*;
 using ListHandle = struct ListTag*;
 using PoolHandle = struct PoolTag*;
 using EventHandle = struct EventTag*;
+using FenceHandle = struct FenceTag*;
 using ModuleHandle = struct ModuleTag*;
 using BuildLogHandle = struct BuildLogTag*;
 using KernelHandle = struct KernelTag*;
@@ -55,6 +56,7 @@ enum StructType : uint32_t {
   type_list_desc = 0xf,
   type_event_pool_desc = 0x10,
   type_event_desc = 0x11,
+  type_fence_desc = 0x12,
   type_device_memory_desc = 0x15,
   type_host_memory_desc = 0x16,
   type_memory_properties = 0x17,
@@ -208,6 +210,12 @@ struct EventDesc {
   uint32_t wait_scope;
 };
 
+struct FenceDesc {
+  uint32_t type;
+  const void* next;
+  uint32_t flags;
+};
+
 struct DeviceMemoryDesc {
   uint32_t type;
   const void* next;
@@ -300,7 +308,10 @@ struct KernelTimestamp {
   X(zeCommandQueueCreate, (ContextHandle context, DeviceHandle device, const QueueDesc* desc, QueueHandle* queue))   \
   X(zeCommandQueueDestroy, (QueueHandle queue))                                                                      \
   X(zeCommandQueueSynchronize, (QueueHandle queue, uint64_t timeout))                                                \
-  X(zeCommandQueueExecuteCommandLists, (QueueHandle queue, uint32_t count, ListHandle * lists, void* fence))         \
+  X(zeCommandQueueExecuteCommandLists, (QueueHandle queue, uint32_t count, ListHandle * lists, FenceHandle fence))   \
+  X(zeFenceCreate, (QueueHandle queue, const FenceDesc* desc, FenceHandle* fence))                                   \
+  X(zeFenceDestroy, (FenceHandle fence))                                                                             \
+  X(zeFenceHostSynchronize, (FenceHandle fence, uint64_t timeout_ns))                                                \
   X(zeCommandListCreate, (ContextHandle context, DeviceHandle device, const ListDesc* desc, ListHandle* list))       \
   X(zeCommandListCreateImmediate,                                                                                    \
     (ContextHandle context, DeviceHandle device, const QueueDesc* desc, ListHandle* list))                           \

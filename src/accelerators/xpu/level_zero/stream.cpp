@@ -305,15 +305,15 @@ void Stream::run(RecordedList& list, const std::shared_ptr<GraphQueue>& queue) {
   std::lock_guard lock(mutex_);
   begin_work();
   fault_->expect_run();
+  auto run = std::make_shared<GraphRun>(queue);
   list_->signal(list.started());
-  uint64_t run = 0;
   try {
-    run = queue->run(list.commands().handle());
+    run->start(list.commands().handle());
   } catch (const abi::Failure&) {
     list_->reset(list.started());  // or the next launch would find it signaled
     throw;
   }
-  fault_->watch(queue, run);
+  fault_->watch(std::move(run));
   try {
     list_->wait(list.finished());
     list_->reset(list.finished());

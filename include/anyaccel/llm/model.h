@@ -251,7 +251,7 @@ class Model {
   // first ones do nothing, and there is nothing to do after the last part. Any thread.
   void use_large_pages() const;
   // Whether it has not looked for weights in small pages yet, or has found some that are still to be moved: then a step takes
-  // longer than those after the last part. False where it does nothing at all.
+  // longer than those after the last part. False where it does nothing at all. Any thread.
   bool moves_weights() const;
   // Returns the names of the adapters that are kept apart.
   const std::vector<std::string>& adapters() const noexcept { return adapters_; }

@@ -13,6 +13,7 @@ constexpr std::uint32_t kGroups = 2;  // queue groups of a device; the first com
 // Flag of later specifications: the driver itself keeps an immediate list's commands in order.
 constexpr std::uint32_t kInOrder = 2;
 bool knows_in_order() { return state().version >= ZE_MAKE_VERSION(1, 6); }
+bool knows_list_synchronize() { return state().version >= ZE_MAKE_VERSION(1, 6); }
 
 ze_result_t check_queue(const char* function, const ze_command_queue_desc_t* desc) {
   if (desc->ordinal >= kGroups || desc->index != 0) {
@@ -161,6 +162,13 @@ ze_result_t zeCommandListReset(ze_command_list_handle_t list) {
   return ZE_RESULT_SUCCESS;
 }
 
+ze_result_t zeCommandListHostSynchronize(ze_command_list_handle_t list, std::uint64_t timeout) {
+  SIM_GET(CommandList, object, list);
+  SIM_REQUIRE(object->stream != nullptr, ZE_RESULT_ERROR_INVALID_ARGUMENT, "bad-argument",
+              "the command list is not immediate");
+  return result_of(object->stream->wait(timeout));
+}
+
 // The arguments that all append functions have in common.
 struct Append {
   const char* function;
@@ -209,7 +217,11 @@ ze_result_t add(const Append& append, Command command) {
     return ZE_RESULT_SUCCESS;
   }
   const Status status = list->stream->submit({std::move(shared)});
-  if (status != Status::ok) return result_of(status);
+  if (status != Status::ok) {
+    // Without a function that waits for the list, a program could not tell when the commands before have ended.
+    if (!knows_list_synchronize()) list->stream->wait(kForever);
+    return result_of(status);
+  }
   return list->synchronous ? result_of(list->stream->wait(kForever)) : ZE_RESULT_SUCCESS;
 }
 
@@ -463,7 +475,18 @@ SIM_BIND(pfnAppendWaitOnEvents, zeCommandListAppendWaitOnEvents);
 SIM_BIND(pfnAppendEventReset, zeCommandListAppendEventReset);
 SIM_BIND(pfnAppendQueryKernelTimestamps, zeCommandListAppendQueryKernelTimestamps);
 SIM_BIND(pfnAppendLaunchKernel, zeCommandListAppendLaunchKernel);
+[](auto* later) {  // headers of 1.6
+  if constexpr (requires { later->pfnHostSynchronize; }) {
+    later->pfnHostSynchronize = bind<&zeCommandListHostSynchronize>("zeCommandListHostSynchronize");
+  }
+}(table);
 SIM_TABLE_END
+
+// For tests behind a loader that lacks the function.
+extern "C" ZE_DLLEXPORT ze_result_t sim_zeCommandListHostSynchronize(ze_command_list_handle_t list,
+                                                                     std::uint64_t timeout) {
+  return zeCommandListHostSynchronize(list, timeout);
+}
 
 SIM_TABLE(zeGetFenceProcAddrTable, ze_fence_dditable_t)
 SIM_BIND(pfnCreate, zeFenceCreate);

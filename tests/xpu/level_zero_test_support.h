@@ -39,6 +39,23 @@ inline std::string level_zero_missing() {
   return "libze_loader.so.1 (Debian package libze1) is not installed";
 }
 
+class LevelZero : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string missing = level_zero_missing(); !missing.empty()) GTEST_SKIP() << missing;
+  }
+};
+
+inline std::vector<unsigned char> bytes_of(size_t size, unsigned seed) {
+  std::vector<unsigned char> data(size);
+  uint32_t state = seed * 2654435761u + 1;
+  for (unsigned char& byte : data) {
+    state = state * 1664525u + 1013904223u;
+    byte = static_cast<unsigned char>(state >> 24);
+  }
+  return data;
+}
+
 // Failed expectations of the running test so far.
 inline int failures() {
   const ::testing::TestResult& result = *::testing::UnitTest::GetInstance()->current_test_info()->result();

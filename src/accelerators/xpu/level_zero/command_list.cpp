@@ -44,4 +44,12 @@ void CommandList::reset(EventHandle event) {
   device_->check(device_->api().zeCommandListAppendEventReset(list_, event), "zeCommandListAppendEventReset");
 }
 
+bool CommandList::settle() noexcept {
+  const auto wait = device_->api().zeCommandListHostSynchronize;
+  if (!wait) return false;
+  Result result = not_ready;
+  while (result == not_ready && !device_->lost()) result = wait(list_, patience_ns);
+  return result == success;
+}
+
 }  // namespace anyaccel::xpu::level_zero

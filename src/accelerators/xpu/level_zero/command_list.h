@@ -33,6 +33,9 @@ class CommandList {
   void wait(EventHandle event);
   // Resets the event after all work so far.
   void reset(EventHandle event);
+  // Of an immediate list: waits until all that it has taken has ended, or the device is lost. Returns false if that is not known
+  // then: the function is of version 1.6.
+  bool settle() noexcept;
 
  private:
   // Commands of a list may overlap unless the driver keeps their order or there is a barrier between them.

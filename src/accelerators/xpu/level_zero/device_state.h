@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -10,6 +11,9 @@
 #include "accelerators/xpu/level_zero/platform.h"
 
 namespace anyaccel::xpu::level_zero {
+
+// How long one wait of the host lasts. Waits are repeated, so that they notice that another call found the device lost.
+inline constexpr uint64_t patience_ns = 1'000'000'000;
 
 // One context for all devices of the driver, so that they see each other's events and memory.
 class Context {

@@ -10,11 +10,6 @@
 #include "accelerators/xpu/level_zero/stream.h"
 
 namespace anyaccel::xpu::level_zero {
-namespace {
-
-constexpr uint64_t patience_ns = 1'000'000'000;
-
-}  // namespace
 
 GraphQueue::GraphQueue(std::shared_ptr<DeviceState> device) : device_(std::move(device)) {
   QueueDesc desc{};

@@ -30,8 +30,16 @@ RecordedList::RecordedList(const std::shared_ptr<DeviceState>& device)
 
 RecordedList::~RecordedList() {
   commands_.reset();
+  if (events_ != Events::free) return;
   device_->events().give_back(started_, false);
   device_->events().give_back(finished_, false);
+}
+
+void RecordedList::refuse_if_taken() const {
+  if (events_ == Events::free) return;
+  throw abi::Failure(AA_FAILED_PRECONDITION,
+                     "an earlier launch of the graph was refused halfway, so that the end of another one could not be "
+                     "told from that; destroy the graph and capture it again");
 }
 
 void RecordedList::close() {
@@ -73,13 +81,10 @@ void Graph::close_list() {
   steps_.back().list->close();
 }
 
-void Graph::keep_end(Stream& stream) noexcept {
-  try {
-    last_launch_ = stream.end_of_work();
-  } catch (const abi::Failure&) {
-    // The stream accepts no more commands.
-  } catch (const std::bad_alloc&) {
-    // The earlier end remains.
+void Graph::keep_end(Stream& stream) {
+  last_launch_ = stream.end_of_work();
+  for (const GraphStep& step : steps_) {
+    if (step.list) step.list->give_back();
   }
 }
 
@@ -110,9 +115,15 @@ void Graph::launch(abi::Stream& target) {
       if (step.record) stream.record(step.record);
       if (step.wait) stream.wait_for(step.wait->latest());
     };
-    streams::enqueue_all(steps_, enqueue, [&] { last_launch_ = stream.end_of_work(); });
+    streams::enqueue_all(steps_, enqueue, [&] { keep_end(stream); });
   } catch (...) {
-    keep_end(stream);  // of what was enqueued
+    try {
+      keep_end(stream);  // of what was enqueued
+    } catch (const abi::Failure&) {
+      // The stream accepts no more commands.
+    } catch (const std::bad_alloc&) {
+      // The earlier end remains.
+    }
     throw;
   }
 }

@@ -26,10 +26,22 @@ class RecordedList {
   EventHandle started() const noexcept { return started_; }
   EventHandle finished() const noexcept { return finished_; }
 
+  // The events are in use from take() until the end of the launch is known. A launch that was refused halfway may leave one of
+  // them signaled, or to be signaled later: then nothing uses them again, neither a launch nor, from the pool, something else.
+  void refuse_if_taken() const;
+  void take() noexcept { events_ = Events::taken; }
+  void lose() noexcept { events_ = Events::lost; }
+  void give_back() noexcept {
+    if (events_ == Events::taken) events_ = Events::free;
+  }
+
  private:
+  enum class Events { free, taken, lost };
+
   std::shared_ptr<DeviceState> device_;
   EventHandle started_;
   EventHandle finished_;
+  Events events_ = Events::free;
   std::unique_ptr<CommandList> commands_;
 };
 
@@ -61,7 +73,8 @@ class Graph final : public abi::Graph {
  private:
   void close_list();
   void follow_last_launch(Stream& stream);
-  void keep_end(Stream& stream) noexcept;
+  // The next launch follows this point.
+  void keep_end(Stream& stream);
 
   std::shared_ptr<DeviceState> device_;
   std::shared_ptr<GraphQueue> queue_;  // runs the lists

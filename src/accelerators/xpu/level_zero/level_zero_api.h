@@ -348,6 +348,7 @@ struct KernelTimestamp {
 
 // Functions that are null when the loader lacks them.
 #define ANYACCEL_LEVEL_ZERO_OPTIONAL_FUNCTIONS(X)                                   \
+  X(zeCommandListHostSynchronize, (ListHandle list, uint64_t timeout_ns))           \
   X(zeDevicePciGetPropertiesExt, (DeviceHandle device, PciProperties * properties)) \
   X(zeDriverGetLastErrorDescription, (DriverHandle driver, const char** text))      \
   X(zeDeviceCanAccessPeer, (DeviceHandle device, DeviceHandle peer, uint8_t * value))

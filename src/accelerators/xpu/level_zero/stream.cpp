@@ -64,10 +64,12 @@ void Stream::close() {
 
 void Stream::settle() noexcept {
   std::lock_guard lock(mutex_);
+  if (list_->settle()) return;
   try {
     end_of_work_locked();
   } catch (const abi::Failure&) {
-    // The list accepts no commands any more; the last record that it accepted is used instead.
+    // The list accepts no commands any more, and before version 1.6 nothing but a later command tells when it has passed those
+    // that it accepted. The last record is the best there is.
   }
   if (end_) end_->settle();
 }
@@ -301,16 +303,33 @@ bool Stream::capturing() {
   return capture() != nullptr;
 }
 
+namespace {
+
+// After lack of memory the host would launch the graph again.
+[[noreturn]] void give_up(RecordedList& list, const abi::Failure& failure) {
+  list.lose();
+  if (failure.code() != AA_RESOURCE_EXHAUSTED) throw abi::Failure(failure);
+  throw abi::Failure(AA_INTERNAL, failure.what(), failure.native_code());
+}
+
+}  // namespace
+
 void Stream::run(RecordedList& list, const std::shared_ptr<GraphQueue>& queue) {
   std::lock_guard lock(mutex_);
   begin_work();
+  list.refuse_if_taken();
   fault_->expect_run();
   auto run = std::make_shared<GraphRun>(queue);
   list_->signal(list.started());
+  list.take();
   try {
     run->start(list.commands().handle());
-  } catch (const abi::Failure&) {
-    list_->reset(list.started());  // or the next launch would find it signaled
+  } catch (const abi::Failure& failure) {
+    try {
+      list_->reset(list.started());  // or the next launch would find it signaled
+    } catch (const abi::Failure&) {
+      give_up(list, failure);
+    }
     throw;
   }
   fault_->watch(std::move(run));
@@ -319,9 +338,7 @@ void Stream::run(RecordedList& list, const std::shared_ptr<GraphQueue>& queue) {
     list_->reset(list.finished());
   } catch (const abi::Failure& failure) {
     fault_->set_behind_all(failure);  // later work would not come after the list
-    if (failure.code() != AA_RESOURCE_EXHAUSTED) throw;
-    // After lack of memory the host would launch the graph again, and the list runs already.
-    throw abi::Failure(AA_INTERNAL, failure.what(), failure.native_code());
+    give_up(list, failure);
   }
 }
 

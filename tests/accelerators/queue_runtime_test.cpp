@@ -399,6 +399,50 @@ TEST_F(QueueRuntime, KeepsAnErrorThatTheVendorTellsOnce) {
   EXPECT_EQ(failure_of([&] { stream->close(); }).native_code(), error_failed);
 }
 
+// Nobody asked about the record itself before the stream failed, and the runtime does not tell where it failed.
+TEST_F(QueueRuntime, ARecordThatAWaitForTheStreamCoversStaysGood) {
+  for (const auto& [by_query, known] : {std::pair(false, true), {true, true}, {true, false}}) {
+    const auto failing = device->stream_create({});
+    const auto waiting = device->stream_create({});
+    const auto covered = device->event_create({});
+    const auto behind = device->event_create({});
+    covered->record(*failing);
+    if (by_query) {
+      EXPECT_TRUE(failing->query());
+    } else {
+      failing->synchronize();
+    }
+    vendor->stream_errors[failing->native()] = error_failed;
+    behind->record(*failing);
+    if (known) {
+      EXPECT_EQ(failure_of([&] { failing->synchronize(); }).native_code(), error_failed);
+    }
+    EXPECT_TRUE(covered->query());
+    covered->synchronize();
+    waiting->wait_event(*covered);
+    waiting->synchronize();
+    EXPECT_EQ(failure_of([&] { behind->query(); }).native_code(), error_failed);
+    vendor->stream_errors.erase(failing->native());
+  }
+}
+
+// That a stream was found without an error of its own says nothing about those that it waited for.
+TEST_F(QueueRuntime, ARecordBehindAWaitForAFailedStreamIsNotCovered) {
+  const auto failing = device->stream_create({});
+  const auto waiting = device->stream_create({});
+  const auto before = device->event_create({});
+  const auto event = device->event_create({});
+  const auto behind = device->event_create({});
+  event->record(*failing);
+  vendor->stream_errors[failing->native()] = error_failed;
+  before->record(*waiting);
+  waiting->wait_event(*event);
+  behind->record(*waiting);
+  EXPECT_EQ(failure_of([&] { waiting->synchronize(); }).native_code(), error_failed);
+  EXPECT_EQ(failure_of([&] { behind->query(); }).native_code(), error_failed);
+  EXPECT_TRUE(before->query());
+}
+
 // The caller frees what the work uses, which must have ended.
 TEST_F(QueueRuntime, WaitsOnceMoreAfterAWaitThatFailed) {
   fail_stream();

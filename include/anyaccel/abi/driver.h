@@ -48,10 +48,11 @@
  *
  * Errors of work that was enqueued (asynchronous errors) stick to their stream: every later stream_query and
  * stream_synchronize, device_synchronize, and event_query or event_synchronize of an event recorded there after the
- * failed item, return the error with the same code until the stream is destroyed. They are never lost. Enqueueing on
- * such a stream may report the error; what its items write is undefined. A stream that waits for a failed record fails
- * with the same code. Other streams continue, unless the device is lost, and then every function returns
- * AA_DEVICE_LOST.
+ * failed item, return the error with the same code until the stream is destroyed. They are never lost. An event that was
+ * recorded before the failed item returns none, except over a runtime that tells only that the stream has failed, and not
+ * where: there it may, unless the event, or the stream after it, was found complete before. Enqueueing on such a stream
+ * may report the error; what its items write is undefined. A stream that waits for a failed record fails with the same
+ * code. Other streams continue, unless the device is lost, and then every function returns AA_DEVICE_LOST.
  *
  * AA_RESOURCE_EXHAUSTED from any function means that nothing was done. The host returns its cached memory to the driver
  * and calls once more where memory of the device may be what was missing: allocations of the device, creation of

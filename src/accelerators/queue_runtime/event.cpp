@@ -22,6 +22,12 @@ void keep(const Answer& answer, DeviceState& device, StreamFault& fault) {
 
 }  // namespace
 
+void StreamFault::set_good(uint64_t point) noexcept {
+  uint64_t known = good_.load();
+  while (known < point && !good_.compare_exchange_weak(known, point)) {
+  }
+}
+
 // ---- streams ---------------------------------------------------------------------------------------------------------
 
 StreamCore::~StreamCore() {
@@ -46,8 +52,10 @@ void StreamCore::release_held() {
 bool StreamCore::complete() {
   device_->usable();
   fault_->raise_if_set();
+  const uint64_t before = fault_->latest();
   bool done = false;
   keep(device_->ask([&] { return device_->vendor().stream_query(handle_, done); }), *device_, *fault_);
+  if (done) fault_->set_good(before);
   return done;
 }
 
@@ -56,10 +64,12 @@ void StreamCore::wait() {
   const auto synchronize = [&] { return device_->ask([&] { return device_->vendor().stream_synchronize(handle_); }); };
   // On a stream that has failed too, and once more after a wait that failed: the caller frees what its work still uses, such
   // as the host's memory of a copy.
+  const uint64_t before = fault_->latest();
   const Answer answer = synchronize();
   if (answer.result != 0) synchronize();
   fault_->raise_if_set();
   keep(answer, *device_, *fault_);
+  fault_->set_good(before);
 }
 
 // ---- points ----------------------------------------------------------------------------------------------------------
@@ -69,7 +79,7 @@ Point::Point(const std::shared_ptr<StreamCore>& stream, bool timed)
       fault_(stream->fault()),
       device_(stream->shared_device()),
       timed_(timed),
-      number_(stream->next_number()),
+      number_(fault_->next_number()),
       event_(device_->acquire_event(timed)) {}
 
 Point::~Point() { device_->give_back_event(event_, timed_); }
@@ -85,6 +95,11 @@ void Point::find_fault() {
 bool Point::complete() {
   device_->usable();
   if (passed()) return true;
+  if (fault_->is_good(number_)) {  // an error of the stream, or that the event tells, is of later work
+    if (!ended()) return false;
+    done_.store(true, std::memory_order_release);
+    return true;
+  }
   fault_->raise_if_set();
   bool done = false;
   keep(device_->ask([&] { return device_->vendor().event_query(event_, done); }), *device_, *fault_);
@@ -150,7 +165,6 @@ bool take_over_faults(StreamFault& fault, const Waits& waits, bool (*ask)(Point&
 bool Record::ask(bool (*ask)(Point& point)) {
   point_->device().usable();
   if (passed()) return true;
-  point_->fault().raise_if_set();
   if (!ask(*point_) || !take_over_faults(point_->fault(), waits(), ask)) return false;
   done_.store(true, std::memory_order_release);
   Waits released;  // after the lock

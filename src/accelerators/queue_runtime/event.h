@@ -14,7 +14,20 @@
 
 namespace anyaccel::queue_runtime {
 
-using streams::StreamFault;
+// The asynchronous error of a stream, and how far the stream was found to have come without one: some runtimes tell that a stream
+// has failed, and not where. The stream's points are numbered from 1. Thread-safe.
+class StreamFault : public streams::StreamFault {
+ public:
+  uint64_t next_number() noexcept { return points_.fetch_add(1) + 1; }
+  uint64_t latest() const noexcept { return points_.load(); }
+  // The stream has passed the points up to this one without an error of its own.
+  void set_good(uint64_t point) noexcept;
+  bool is_good(uint64_t point) const noexcept { return point <= good_.load(); }
+
+ private:
+  std::atomic<uint64_t> points_{0};
+  std::atomic<uint64_t> good_{0};
+};
 
 // The vendor's stream, as long as it lives, and its error.
 class StreamCore {
@@ -28,7 +41,6 @@ class StreamCore {
   const std::shared_ptr<DeviceState>& shared_device() const noexcept { return device_; }
   StreamHandle handle() const noexcept { return handle_; }
   const std::shared_ptr<StreamFault>& fault() const noexcept { return fault_; }
-  uint64_t next_number() noexcept { return ++points_; }
 
   // Sets what must be done before the device is waited for: work that the stream has held back is enqueued. May be empty.
   void on_wait(std::function<void()> release);
@@ -45,7 +57,6 @@ class StreamCore {
   std::mutex release_mutex_;
   std::function<void()> release_;
   std::shared_ptr<StreamFault> fault_ = std::make_shared<StreamFault>();
-  std::atomic<uint64_t> points_{0};
 };
 
 // One use of an event of the vendor's: recorded at one point of one stream. It is returned to the device's pool when
@@ -70,7 +81,7 @@ class Point {
 
   // Returns true if it was found complete, and its stream without an error.
   bool passed() const noexcept { return done_.load(std::memory_order_acquire); }
-  // These throw the stream's sticky error, and keep a new one there.
+  // These throw the stream's sticky error, unless the stream was found without one behind this, and keep a new one there.
   bool complete();
   void wait();  // blocks until it is complete
   // Whether no work before it runs any more, also if its stream has failed. An event that tells an error tells that too.

@@ -188,19 +188,17 @@ struct Areas {
   std::mutex mutex;
   Memory from, to;
 };
-Areas& areas() {
-  static Areas kept;
-  // A child of a process that was measuring has no thread that would unlock. fork() does not wait for a measurement, which takes
-  // seconds, so that the memory may be half replaced there.
-  static const int registered = pthread_atfork(nullptr, nullptr, [] {
-    if (kept.mutex.try_lock()) return kept.mutex.unlock();
-    new (&kept.mutex) std::mutex;
-    kept.from.forget();
-    kept.to.forget();
-  });
-  static_cast<void>(registered);
-  return kept;
-}
+Areas areas;
+
+// A child of a process that was measuring has no thread that would unlock. fork() does not wait for a measurement, which takes
+// seconds, so that the memory may be half replaced there. Registered before anything can be measured: with a first use that
+// registered it, a child of a process where another thread was just doing that would wait for that thread for ever.
+[[maybe_unused]] const int registered = pthread_atfork(nullptr, nullptr, [] {
+  if (areas.mutex.try_lock()) return areas.mutex.unlock();
+  new (&areas.mutex) std::mutex;
+  areas.from.forget();
+  areas.to.forget();
+});
 
 // Calls pass(way) for the ways in turn until the time is over, each at least twice; the best of work / duration.
 template <class Pass>
@@ -219,8 +217,8 @@ double best_rate(double work, int ways, double seconds, Pass pass) {
 
 double best_read_bandwidth(size_t bytes, double seconds) {
   check("best_read_bandwidth", bytes, seconds);
-  const std::scoped_lock lock(areas().mutex);
-  const char* const memory = areas().from.take(bytes);
+  const std::scoped_lock lock(areas.mutex);
+  const char* const memory = areas.from.take(bytes);
   return best_rate(static_cast<double>(bytes), kReadWays, seconds, [&](int way) {
     WorkerPool::instance().run([&](int index, int count) {
       const Share share = share_of(bytes, index, count);
@@ -233,9 +231,9 @@ double best_copy_bandwidth(size_t bytes, double seconds) {
   check("best_copy_bandwidth", bytes, seconds);
   // An odd number of pages from a large page on, where the source begins: they would meet in the same cache sets otherwise.
   constexpr size_t kOffset = 13 * 4096;
-  const std::scoped_lock lock(areas().mutex);
-  const char* const from = areas().from.take(bytes);
-  char* const to = areas().to.take(bytes + kOffset) + kOffset;
+  const std::scoped_lock lock(areas.mutex);
+  const char* const from = areas.from.take(bytes);
+  char* const to = areas.to.take(bytes + kOffset) + kOffset;
   constexpr int kWays = 3;
   return best_rate(2.0 * static_cast<double>(bytes), kWays, seconds, [&](int way) {
     WorkerPool::instance().run([&](int index, int count) {

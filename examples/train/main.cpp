@@ -412,6 +412,12 @@ class Run {
 
 }  // namespace
 
+static void finish_output() {
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw std::runtime_error("standard output cannot be written (a full disk, or closed)");
+  }
+}
+
 int main(int argc, char** argv) {
   Options options;
   try {
@@ -420,8 +426,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "anyaccel_train: %s\n", error.what());
     return 2;
   }
-  if (options.help) return std::fputs(usage().c_str(), stdout), 0;
   try {
+    if (options.help) {
+      std::fputs(usage().c_str(), stdout);
+      finish_output();
+      return 0;
+    }
     Accelerator& accelerator = *get_accelerator();
     accelerator.set_device(comm::local_rank() % accelerator.device_count());
     const auto group = comm::init_process_group();
@@ -430,7 +440,7 @@ int main(int argc, char** argv) {
       options.bench > 0 ? run.bench() : run.train();
     }
     comm::destroy_process_group();
-    if (std::fflush(stdout) != 0) throw std::runtime_error("standard output cannot be written");
+    finish_output();
     return 0;
   } catch (const std::exception& error) {
     comm::abort_process_group(error.what());

@@ -41,7 +41,11 @@ std::vector<Option> table(Options& o) {
     return Option{name, "X", meaning, [=, &to](const std::string& text) { to = parse_number(name, text, low, high); }};
   };
   const auto text = [](const char* name, const char* value, const char* meaning, std::string& to) {
-    return Option{name, value, meaning, [&to](const std::string& given) { to = given; }};
+    return Option{name, value, meaning, [=, &to](const std::string& given) {
+                    if (given.empty())
+                      throw std::runtime_error(std::string(name) + ": expected " + value + " after it, not ''");
+                    to = given;
+                  }};
   };
   const auto choice = [](const char* name, const char* choices, const char* meaning, std::string& to) {
     return Option{name, choices, meaning, [=, &to](const std::string& given) {

@@ -90,18 +90,25 @@ CommandOption& CommandOption::one_of(const std::vector<std::string>& words) {
 }
 
 CommandOption& CommandOption::existing_directory() {
+  not_empty();
   option_->check(CLI::ExistingDirectory);
   return *this;
 }
 
 CommandOption& CommandOption::existing_path() {
+  not_empty();
   option_->check(CLI::ExistingPath);
   return *this;
 }
 
 CommandOption& CommandOption::not_empty() {
   option_->check(CLI::Validator(
-      [](std::string& text) { return text.empty() ? "the value is empty; expected one, or no such option" : ""; }, ""));
+      [option = option_](std::string& text) {
+        if (!text.empty()) return "";
+        return option->get_required() ? "the value is empty; expected one"
+                                      : "the value is empty; expected one, or no such option";
+      },
+      ""));
   return *this;
 }
 

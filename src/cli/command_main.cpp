@@ -23,6 +23,7 @@
 #include "base/files/unfinished_files.h"
 #include "base/process/start_thread.h"
 #include "base/text/nearest_name.h"
+#include "cli/commands/command_support.h"
 #include "generated/commit.h"
 #include "runtime/layers/trace.h"
 #include "runtime/range_trace.h"
@@ -58,13 +59,6 @@ bool enlarge_stacks() {
     pthread_attr_destroy(&attributes);
   }
   return limit.rlim_cur >= enough;
-}
-
-// Returns the exit code.
-int end_of_output() {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return 0;
-  std::fprintf(stderr, "anyaccel: error: writing to standard output failed\n");
-  return 1;
 }
 
 // Shuts down in an orderly way, as the validate layer and vendors' tools expect. Resources of static objects stay open
@@ -115,12 +109,12 @@ int command_main(std::span<const Command> commands, int argc, char** argv) {
   hold_closed_standard_files();
   if (!std::strcmp(asked, "--help") || !std::strcmp(asked, "-h") || !std::strcmp(asked, "help")) {
     print_usage(commands, stdout);
-    return end_of_output();
+    return check_standard_output(0);
   }
   if (!std::strcmp(asked, "--version")) {
     std::printf("anyaccel %s (commit %s, driver table %d.%d)\n", ANYACCEL_VERSION, ANYACCEL_COMMIT, AA_ABI_MAJOR,
                 AA_ABI_MINOR);
-    return end_of_output();
+    return check_standard_output(0);
   }
   for (const Command& command : commands) {
     if (std::strcmp(asked, command.name) != 0) continue;

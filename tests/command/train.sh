@@ -101,9 +101,15 @@ sed -i 's/"llama"/"mistral"/' "$work/weights/config.json"
 if [ -w /dev/full ]; then
   "$train" "$work/full" $size --steps 1 >/dev/full 2>"$work/err" && fail "nothing was printed, and the exit code is 0"
   grep -q 'standard output cannot be written' "$work/err" || fail "other words: $(cat "$work/err")"
+  "$train" --help >/dev/full 2>"$work/err" && fail "no help was printed, and the exit code is 0"
+  grep -q 'standard output cannot be written' "$work/err" || fail "other words: $(cat "$work/err")"
 fi
 
 # Wrong arguments.
+for option in --text --tokenizer --weights --offload; do
+  "$train" "$work/x" $size $option "" >/dev/null 2>"$work/err"
+  [ $? = 2 ] && grep -q -- "$option: expected [A-Za-z|]* after it, not ''" "$work/err" || fail "$option without a value: $(cat "$work/err")"
+done
 for arguments in "" "$work/x --steps 0" "$work/x --model cnn" "$work/x --heads 5" "$work/x --heads 4 --kv-heads 3" "$work/x --hidden 36 --heads 4" "$work/x --no-such" "$work/x --steps"; do
   "$train" $arguments >/dev/null 2>"$work/err"
   code=$?

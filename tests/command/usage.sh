@@ -55,6 +55,21 @@ expect 2 "--model was given 2 times; it takes one value" generate --model "$mode
 expect 2 "'Once upon' was not expected here" generate --model "$model" "Once upon"
 expect 1 "--plugin: plugin \"/nope\"" conformance --plugin /nope
 grep -q ANYACCEL_PLUGIN_PATH "$work/err" && fail "--plugin names a variable: $(cat "$work/err")"
+for words in "generate --prompt x --model" "chat --model" "embed --text x --model" "tokenize --model" "make-model --shape tiny --out" \
+  "make-model --out $work/model --shape"; do
+  expect 2 "${words##* }: the value is empty; expected one" $words ""
+done
+expect 2 "MODEL: the value is empty" quantize "" "$work/model.gguf"
+expect 2 "OUT: the value is empty" quantize "$model" ""
+expect 2 "FILE: the value is empty" perplexity --model "$model" ""
+expect 2 "FILE: the value is empty" tokenize --model "$model" ""
+# Without a value these would take the default, which was not asked for.
+for words in "generate --model $model --prompt-file" "generate --model $model --prompt x --grammar" \
+  "generate --model $model --prompt x --json-schema" "embed --model $model --file" "build-ops --op" "build-ops --list --prebuilt" \
+  "bench alloc --model" "bench alloc --shape" "bench alloc --family" "bench alloc --builder" "bench alloc --dir" \
+  "conformance --list --plugin" "conformance --list --accelerator" "conformance --list --filter" "conformance --list --junit"; do
+  expect 2 "${words##* }: the value is empty; expected one, or no such option" $words ""
+done
 expect 1 "--junit: the report cannot be written" conformance --filter copies --junit "$work/none/report"
 
 # The command alone, without the program that has bench and conformance.
@@ -133,7 +148,7 @@ done
   fail "info breaks lines in a pipe: $("$anyaccel" info 2>/dev/null)"
 
 # A standard output that is full or closed is an error of every command, also of its help.
-for arguments in info "info --json" "info --help" "bench alloc --runs 1 --json" "conformance --list" "build-ops --list" --version \
+for arguments in info "info --json" "info --help" "bench alloc --runs 1 --json" "conformance --list" "build-ops --list" --version --help \
   "generate --model $model --prompt Once --max-new-tokens 2"; do
   for where in /dev/full -; do
     if [ $where = - ]; then
@@ -143,7 +158,7 @@ for arguments in info "info --json" "info --help" "bench alloc --runs 1 --json" 
     fi
     got=$?
     [ $got = 1 ] || fail "'$arguments' to $where gave $got: $(cat "$work/err")"
-    grep -q "error: writing to standard output failed" "$work/err" || fail "'$arguments' to $where: $(cat "$work/err")"
+    grep -q "error: writing to standard output failed: " "$work/err" || fail "'$arguments' to $where: $(cat "$work/err")"
   done
 done
 # With standard error closed nothing is written into the model's files.

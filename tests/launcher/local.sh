@@ -188,6 +188,8 @@ run 2 --launcher dance true
 says "expected local, pdsh, openmpi, mpich, impi, slurm or mvapich"
 run 2 -H "$dir/no-such-file" true
 says "cannot be read"
+run 2 -H "$dir" true
+says "the hostfile \"$dir\" cannot be read: Is a directory"
 printf 'a slots=1\na slots=1\n' >"$dir/hosts"
 run 2 -H "$dir/hosts" true
 says 'line 2, "a slots=1"'

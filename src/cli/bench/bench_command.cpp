@@ -197,12 +197,14 @@ int run_bench(int argc, char** argv) {
   line.add_option("--model", options.model,
                   "model for decode, batches, prefill, tp and quantized (default: one of random weights)")
       .existing_path();
-  line.add_option("--shape", options.shape, "shape of the random model (see make-model)").show_default();
+  line.add_option("--shape", options.shape, "shape of the random model (see make-model)").show_default().not_empty();
   line.add_option("--family", options.families,
                   "a family that families measures; give it again for more (default: all)")
-      .one_each();
+      .one_each()
+      .not_empty();
   line.add_option("--builder", options.builders, "an op builder that jit loads; give it again for more (default: all)")
-      .one_each();
+      .one_each()
+      .not_empty();
   line.add_option("--prompt-tokens", options.prompt_tokens, "length of the prompt of prefill and tp")
       .within(1, 1 << 20)
       .show_default();

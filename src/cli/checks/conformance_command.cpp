@@ -228,15 +228,17 @@ int run_conformance_command(int argc, char** argv) {
   bool coverage = false;
   bool in_process = false;
   int timeout = 120;
-  const CommandOption plugin_option = line.add_option("--plugin", plugin, "the plugin's file").type("FILE");
+  const CommandOption plugin_option = line.add_option("--plugin", plugin, "the plugin's file").type("FILE").not_empty();
   line.add_option("--accelerator", accelerator, "a known accelerator (default: the one detection chooses)")
       .type("NAME")
-      .excludes(plugin_option);
+      .excludes(plugin_option)
+      .not_empty();
   line.add_option("--filter", filter,
                   "only cases whose group.name contains one of these, comma-separated, and none of those after a !")
-      .type("TEXT");
+      .type("TEXT")
+      .not_empty();
   line.add_json_flag(json, "one JSON object instead of a text");
-  line.add_option("--junit", junit, "writes a report in JUnit's XML too").type("FILE");
+  line.add_option("--junit", junit, "writes a report in JUnit's XML too").type("FILE").not_empty();
   line.add_flag("--coverage", coverage, "in the text, how often each function was called");
   line.add_option("--timeout", timeout, "a case that takes longer is killed and fails")
       .type("SECONDS")

@@ -152,11 +152,12 @@ int run_build_ops(int argc, char** argv) {
   std::string prebuilt;
   bool list = false;
   bool json = false;
-  line.add_option("--op", names, "only this op (cpu_adam, or CPUAdamBuilder); may be repeated");
+  line.add_option("--op", names, "only this op (cpu_adam, or CPUAdamBuilder); may be repeated").not_empty();
   line.add_flag("--list", list, "build nothing, only print the table");
   line.add_option("--prebuilt", prebuilt,
                   "write the libraries to this folder (lib/anyaccel/ops of a package) instead of the cache, for the "
-                  "instruction set in use (ANYACCEL_CPU_ISA)");
+                  "instruction set in use (ANYACCEL_CPU_ISA)")
+      .not_empty();
   line.add_json_flag(json, "one JSON object instead of a table");
   return run_command(line, argc, argv, [&] {
     std::vector<Op> ops = survey(names);

@@ -60,7 +60,9 @@ struct ChatArguments {
 };
 
 void add_chat_options(CommandLine& line, ChatArguments& arguments) {
-  line.add_option("--model", arguments.model, "Directory or .gguf file of a model that has a chat template").required();
+  line.add_option("--model", arguments.model, "Directory or .gguf file of a model that has a chat template")
+      .required()
+      .not_empty();
   line.add_option("--system", arguments.system, "What the assistant is told before the conversation");
   line.add_option(
           "--load", arguments.load,

@@ -87,18 +87,6 @@ int report_failure(const Failure& failure, bool json) {
   return failure.code;
 }
 
-// Writes buffered text; a full disk or a closed descriptor is detected here.
-int check_standard_output(int code) {
-  std::cout.flush();
-  if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  // The failure may have happened much earlier; writing one more byte gives the reason.
-  errno = 0;
-  std::putchar('\n');
-  std::fflush(stdout);
-  const std::string reason = errno == 0 ? "" : ": " + write_problem(errno);
-  return report("writing to standard output failed" + reason, code == 0 ? 1 : code);
-}
-
 template <class T>
 T parse_within(const std::string& option, const std::string& text, T low, T high) {
   T value{};
@@ -113,6 +101,17 @@ T parse_within(const std::string& option, const std::string& text, T low, T high
 }
 
 }  // namespace
+
+int check_standard_output(int code) {
+  std::cout.flush();
+  if (std::cout && std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  // The failure may have happened much earlier; writing one more byte gives the reason.
+  errno = 0;
+  std::putchar('\n');
+  std::fflush(stdout);
+  const std::string reason = errno == 0 ? "" : ": " + write_problem(errno);
+  return report("writing to standard output failed" + reason, code == 0 ? 1 : code);
+}
 
 int run_command(CommandLine& line, int argc, char** argv, const std::function<int()>& body, bool uses_variables) {
   int code = 0;

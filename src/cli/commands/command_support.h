@@ -23,6 +23,10 @@ class UsageError : public std::runtime_error {
 // (`uses_variables` false).
 int run_command(CommandLine& line, int argc, char** argv, const std::function<int()>& body, bool uses_variables = true);
 
+// Writes buffered text. Returns `code`, or, where standard output cannot be written (a full disk, a closed descriptor), reports why
+// and returns 1 instead of 0.
+int check_standard_output(int code);
+
 // Parses an option's text as a number within [low, high]. UsageError quotes any other text.
 int64_t parse_integer(const std::string& option, const std::string& text, int64_t low, int64_t high);
 // Parses a number from 0 to 2^64 - 1.

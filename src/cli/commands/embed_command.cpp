@@ -46,9 +46,9 @@ int run_embed(int argc, char** argv) {
   bool no_bos = false;
   bool json = false;
   bool quiet = false;
-  line.add_option("--model", model, "A Hugging Face directory or a .gguf file").required();
+  line.add_option("--model", model, "A Hugging Face directory or a .gguf file").required().not_empty();
   line.add_option("--text", texts, "A text; give it again for more").one_each();
-  line.add_option("--file", files, "A file that holds one text; - reads standard input").one_each();
+  line.add_option("--file", files, "A file that holds one text; - reads standard input").one_each().not_empty();
   line.add_option("--pooling", pooling, "mean, over all tokens, or last, the last token").show_default();
   line.add_flag("--normalize", unit, "Divide each vector by its length");
   line.add_option("--dtype", dtype, "auto, fp32, bf16 or fp16").show_default();

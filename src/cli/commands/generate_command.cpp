@@ -76,11 +76,13 @@ struct Numbers {
 void add_options(CommandLine& line, Arguments& arguments) {
   line.add_option("--model", arguments.model,
                   "Directory with config.json, *.safetensors and a tokenizer (docs/tokenizers.md), or a .gguf file")
-      .required();
+      .required()
+      .not_empty();
   // One value for each --prompt, so that a prompt may begin with a dash.
   line.add_option("--prompt", arguments.prompts, "Text to go on from; give it again for more prompts").one_each();
   line.add_option("--prompt-file", arguments.prompt_files, "A file that holds one prompt; - reads standard input")
-      .one_each();
+      .one_each()
+      .not_empty();
   line.add_option("--max-new-tokens", arguments.max_new_tokens,
                   "Most tokens to generate for each prompt; default: the limit in generation_config.json, else 256")
       .type("N");

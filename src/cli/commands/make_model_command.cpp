@@ -47,11 +47,11 @@ int run_make_model(int argc, char** argv) {
   std::string dtype_text = "bf16";
   std::string seed = "0";
   bool quiet = false;
-  line.add_option("--shape", shape_name, "One of: " + names_of(llm::known_model_shapes())).required();
+  line.add_option("--shape", shape_name, "One of: " + names_of(llm::known_model_shapes())).required().not_empty();
   line.add_option("--family", family,
                   "Another family with the sizes of the shape, as far as it has them, such as gemma2")
       .not_empty();
-  line.add_option("--out", directory, "Directory to write to; made when it is not there").required();
+  line.add_option("--out", directory, "Directory to write to; made when it is not there").required().not_empty();
   line.add_option("--dtype", dtype_text, "bf16, fp16 or fp32").show_default();
   line.add_option("--seed", seed, "The same seed gives the same weights").type("N").show_default();
   line.add_quiet_flag("--quiet", quiet, "No messages on standard error");

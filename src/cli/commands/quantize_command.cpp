@@ -90,8 +90,8 @@ int run_quantize(int argc, char** argv) {
   Measuring measuring;
   bool json = false;
   bool quiet = false;
-  line.add_option("MODEL", model, "What to read: a Hugging Face directory or a .gguf file").required();
-  line.add_option("OUT", out, "The .gguf file, or the directory, to write").required();
+  line.add_option("MODEL", model, "What to read: a Hugging Face directory or a .gguf file").required().not_empty();
+  line.add_option("OUT", out, "The .gguf file, or the directory, to write").required().not_empty();
   line.add_option(
           "--type", type,
           "For a .gguf file (else q8_0) one of " + llm::file_types() + "; for a directory int4 or int8 (the default)")
@@ -172,8 +172,8 @@ int run_perplexity(int argc, char** argv) {
   Measuring measuring;
   bool json = false;
   bool quiet = false;
-  line.add_option("--model", model, "A Hugging Face directory or a .gguf file").required();
-  line.add_option("FILE", text_file, "The text; - reads standard input").required();
+  line.add_option("--model", model, "A Hugging Face directory or a .gguf file").required().not_empty();
+  line.add_option("FILE", text_file, "The text; - reads standard input").required().not_empty();
   line.add_option("--dtype", dtype, "auto, fp32, bf16 or fp16").show_default();
   line.add_option("--activations", activations, "auto, fp32 or bf16; see anyaccel generate --help").show_default();
   line.add_option("--quantize", load.quantize, "Quantize the matrices while they load: " + llm::load_types())

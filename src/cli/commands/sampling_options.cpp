@@ -62,9 +62,11 @@ void SamplingOptions::add(CommandLine& line) {
       .one_each();
   line.add_option("--grammar", grammar_file_,
                   "The answer is a text of this grammar, in llama.cpp's notation (GBNF); see docs/generation.md")
-      .type("FILE");
+      .type("FILE")
+      .not_empty();
   line.add_option("--json-schema", json_schema_file_, "The answer is a JSON text that is valid under this JSON Schema")
-      .type("FILE");
+      .type("FILE")
+      .not_empty();
   line.add_flag("--greedy", greedy_, "Always the most likely token, whatever generation_config.json says");
   line.add_option("--seed", seed_, "The same seed gives the same text; without one, a new seed is chosen").type("N");
 }

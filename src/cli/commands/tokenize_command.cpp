@@ -43,8 +43,9 @@ int run_tokenize(int argc, char** argv) {
   bool json = false;
   line.add_option("--model", model,
                   "A Hugging Face directory, of which the tokenizer's files are enough, or a .gguf file")
-      .required();
-  line.add_option("FILE", file, "The text or the ids; - reads standard input").show_default();
+      .required()
+      .not_empty();
+  line.add_option("FILE", file, "The text or the ids; - reads standard input").show_default().not_empty();
   line.add_flag("--ids", only_ids, "Print the ids in one line, which --decode reads again");
   line.add_flag("--decode", decode, "Read ids and print their text");
   line.add_flag("--no-special", no_special,

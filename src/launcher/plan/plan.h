@@ -13,7 +13,7 @@ namespace anyaccel::launcher {
 class Surroundings {
  public:
   virtual ~Surroundings() = default;
-  // Returns false if there is no such file.
+  // Reads a hostfile. Returns false if there is no such file. Throws InvalidArgument for one that cannot be read.
   virtual bool read_file(const std::string& path, std::string& text) const = 0;
   virtual int device_count() const = 0;
   virtual std::vector<std::string> visible_devices_variables() const = 0;

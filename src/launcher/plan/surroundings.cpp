@@ -1,6 +1,7 @@
 // Provides the information about the real machine that planning needs.
 #include "launcher/plan/surroundings.h"
 
+#include <fcntl.h>
 #include <sys/random.h>
 
 #include <algorithm>
@@ -9,13 +10,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <fstream>
-#include <iterator>
+#include <optional>
+#include <utility>
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/detection.h"
 #include "anyaccel/error.h"
 #include "anyaccel/log.h"
+#include "base/files/file_descriptor.h"
+#include "base/files/trusted_path.h"
 #include "base/process/child_count.h"
 #include "launcher/hosts/probe.h"
 #include "launcher/plan/addresses.h"
@@ -41,10 +44,15 @@ Accelerator& accelerator() {
 }  // namespace
 
 bool OwnMachine::read_file(const std::string& path, std::string& text) const {
-  std::ifstream file(path);
-  if (!file) return false;
-  text.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-  return !file.bad();
+  constexpr size_t most_bytes = size_t{64} << 20;
+  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file && (errno == ENOENT || errno == ENOTDIR)) return false;
+  std::string reason = file ? "" : std::strerror(errno);
+  std::optional<std::string> found;
+  if (file) found = read_descriptor(file.get(), most_bytes, reason);
+  if (!found) throw InvalidArgument("the hostfile \"" + path + "\" cannot be read: " + reason);
+  text = std::move(*found);
+  return true;
 }
 
 // A child process counts, because counting opens the vendor's runtime: with some vendors a device belongs to the

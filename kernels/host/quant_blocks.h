@@ -582,21 +582,18 @@ AA_INLINE void write_groups(const void* x, int32_t dtype, int64_t first, int64_t
 }
 
 #if AA_VECTOR_AVX512
-// As write_groups(), but write(group, scale, next) returns the range of the group `next` as well, that of the same place in
-// the next batch. Where there is none, `next` is the group itself.
+// As write_groups(), but write(group, scale, next) returns the range of the group `next` as well. That is two to four groups
+// further on, so that a scale's latency is hidden behind the groups that are written before its own. Where there is no such
+// group, `next` is the group itself.
 template <class Scale, class RangeOf, class ScaleOf, class Write>
 AA_INLINE void write_and_search(int64_t first, int64_t last, int64_t group_size, const RangeOf& range_of,
                                 const ScaleOf& scale_of, const Write& write) {
-  Range ranges[kMostScaled];
-  Scale scales[kMostScaled];
-  const int64_t at_once = groups_at_once(group_size);
-  for (int64_t k = 0; k < smaller(at_once, last - first); ++k) ranges[k] = range_of(first + k);
-  for (int64_t g = first; g < last; g += at_once) {
-    const int64_t n = smaller(at_once, last - g);
-    for (int64_t k = 0; k < n; ++k) scales[k] = scale_of(ranges[k]);
-    for (int64_t k = 0; k < n; ++k) {
-      ranges[k] = write(g + k, scales[k], g + k + at_once < last ? g + k + at_once : g + k);
-    }
+  constexpr int64_t kMostLead = 4;
+  Scale scales[kMostLead];  // those of the next groups, in turns
+  const int64_t at_once = groups_at_once(group_size), lead = at_once < 2 ? 2 : smaller(at_once, kMostLead);
+  for (int64_t k = 0; k < smaller(lead, last - first); ++k) scales[k] = scale_of(range_of(first + k));
+  for (int64_t g = first, k = 0; g < last; ++g, k = k + 1 < lead ? k + 1 : 0) {
+    scales[k] = scale_of(write(g, scales[k], g + lead < last ? g + lead : g));
   }
 }
 #endif

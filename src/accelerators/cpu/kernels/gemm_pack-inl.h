@@ -217,8 +217,10 @@ void widen_interleaved(const GemmPlan& plan, const MatmulPart& part, int64_t col
   switch (weight.dtype) {
     case DType::F32:
       return interleave_columns(static_cast<const float*>(from), stride, rows, depth, wide, [](float v) { return v; });
-    case DType::BF16: return interleave_columns(words, stride, rows, depth, wide, bf16_to_float);
-    default: return interleave_columns(words, stride, rows, depth, wide, fp16_to_float);
+    // Lambdas, because a function that is given by its address is called for each element.
+    case DType::BF16:
+      return interleave_columns(words, stride, rows, depth, wide, [](uint16_t v) { return bf16_to_float(v); });
+    default: return interleave_columns(words, stride, rows, depth, wide, [](uint16_t v) { return fp16_to_float(v); });
   }
 }
 

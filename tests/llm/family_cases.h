@@ -70,6 +70,8 @@ struct FamilyCase {
   Json data;
   anyaccel::testing::TemporaryDirectory directory;
   std::vector<int32_t> prompt, greedy;
+  std::vector<int32_t>
+      generated;              // by generate(); the same as the cached steps of `greedy` but where the cache is renewed
   std::vector<float> logits;  // [stored rows, vocabulary]
   int64_t vocab = 0;
 
@@ -80,6 +82,7 @@ struct FamilyCase {
     data["tensors"] = expanded_tensors(data);
     prompt = data.at("prompt").get<std::vector<int32_t>>();
     greedy = data.at("greedy").get<std::vector<int32_t>>();
+    generated = data.value("generated", greedy);
     vocab = data.at("config").at("vocab_size").get<int64_t>();
     write_config(data.at("config"));
     write_weights();

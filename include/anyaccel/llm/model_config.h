@@ -79,6 +79,8 @@ struct RopeConfig {
   // longrope, rotary_dim / 2 values each: factors of the wave lengths, in sequences of up to
   // original_max_position_embeddings tokens and in longer ones.
   std::vector<float> short_factor, long_factor;
+  // longrope: a generated text's cache is computed anew once, with the long factors, when it outgrows the short ones.
+  bool renews_cache = false;
   // Factor of cosines and sines: 1 for all types but yarn and longrope.
   float attention_factor = 1.0f;
 };

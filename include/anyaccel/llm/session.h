@@ -110,7 +110,8 @@ class Session {
   // Runs the tokens, in chunks, and returns the logits after those of them that `rows` names (increasing indices into
   // the batch): fp32 [rows, V] on the device, valid until the next call. Does not wait for the device. Throws
   // InvalidArgument for an empty batch, lengths that differ, an id, sequence or position out of range, or rows that are
-  // not increasing.
+  // not increasing. Keys in the cache keep their rotation, also where step() renews it: run the tokens again from position
+  // 0 for that.
   Tensor forward(const TokenBatch& tokens, std::span<const int32_t> rows);
   // The same with the hidden states before the output matrix, after the final norm: fp32 [rows, H].
   Tensor hidden_states(const TokenBatch& tokens, std::span<const int32_t> rows);
@@ -167,8 +168,9 @@ class Session {
   void continue_as(std::span<const int32_t> parents, std::span<const int32_t> tokens);
   // Runs the newest tokens and samples the next ones. Replays a captured step if the accelerator supports graphs,
   // implements every op itself, and get_compile_backend() is "graph". Does not wait for the device, except with rules
-  // (see start()) and Sampling::typical_p. Does nothing without active sequences. Throws InvalidArgument when a
-  // sequence is full.
+  // (see start()) and Sampling::typical_p, and for models with RopeConfig::renews_cache, of which it runs all tokens of a
+  // sequence again where the sequence outgrows the short factors. Does nothing without active sequences. Throws
+  // InvalidArgument when a sequence is full.
   void step();
   // Returns the number of tokens of active()[i] that are in the cache or about to be stored there, including the
   // prompt. Throws InvalidArgument if there is no such row.

@@ -71,6 +71,7 @@ void compose_gemma3(const JsonRef& root, ModelConfig& config) {
   full.theta = 1e6;
   full.layer_type = "full_attention";
   config.rope = read_rope(root, config, config.notes, full);
+  if (config.sliding_window == 0) return;  // as in transformers, the parameters of windows say nothing without any
   RopeRules windows;
   windows.theta_name = "rope_local_base_freq";
   windows.layer_type = "sliding_attention";

@@ -14,6 +14,7 @@ void compose_phi3(const JsonRef& root, ModelConfig& config) {
   RopeRules rules;
   rules.share = 1.0;
   config.rope = read_rope(root, config, config.notes, rules);
+  config.rope.renews_cache = true;
   if (config.rope.type == RopeType::Longrope && !root.find("original_max_position_embeddings")) {
     root.error(
         "has no original_max_position_embeddings beside the parameters of rope, on which the choice between the "
@@ -28,6 +29,7 @@ void compose_phi3(const JsonRef& root, ModelConfig& config) {
 // Files of long contexts have factors of wavelengths and no type of scaling. A window of 0 means none.
 void describe_gguf_phi3(const GgufFields& file, ModelConfig& config) {
   config.names.gate_up = "ffn_up";
+  config.rope.renews_cache = true;
   describe_gguf_windows(file, config, 0, 0);
   const bool is_long = file.known().rope.type == RopeType::Longrope;
   if (file.has_tensor("rope_factors_long.weight", is_long)) config.rope.type = RopeType::Longrope;

@@ -95,6 +95,7 @@ void Session::start(std::span<const std::vector<int32_t>> prompts, const Samplin
     impl.position.push_back(static_cast<int64_t>(prompts[i].size()));
     impl.prompt_length.push_back(static_cast<int64_t>(prompts[i].size()));
   }
+  if (impl.may_renew_cache()) impl.history.assign(prompts.begin(), prompts.end());
   impl.host_ids_fresh = false;
   impl.seed = seed;
   impl.offset = offset;
@@ -129,6 +130,7 @@ void Session::step() {
     }
     impl.decoder.set_sequence_length(impl.active[i], impl.position[i] + 1, /*restart=*/false);
   }
+  impl.renew_cache();
   if (impl.rules) {
     const std::span<const int32_t> newest = impl.newest_tokens();
     for (size_t i = 0; i < newest.size(); ++i) impl.rules->push(static_cast<size_t>(impl.active[i]), newest[i]);
@@ -192,6 +194,32 @@ Tensor Session::step_logits() const {
         "step_logits: this session keeps no logits; set SessionOptions::keep_logits, and call it on rank 0");
   }
   return impl_->kept_logits.slice(0, 0, static_cast<int64_t>(impl_->active.size()));
+}
+
+bool Session::Impl::may_renew_cache() const {
+  const RopeConfig& rope = model->config().rope;
+  return rope.type == RopeType::Longrope && rope.renews_cache;
+}
+
+// As transformers' generate() does for Phi 3: keys that were rotated by the short factors do not go with queries that are
+// rotated by the long ones. The newest token is run too, so that the frequencies are those of the text with it.
+void Session::Impl::renew_cache() {
+  if (!may_renew_cache()) return;
+  const auto outgrown = static_cast<size_t>(model->config().rope.original_max_position_embeddings) + 1;
+  const std::span<const int32_t> newest = newest_tokens();
+  std::vector<int32_t> tokens, sequences, positions;
+  for (size_t i = 0; i < newest.size(); ++i) {
+    std::vector<int32_t>& text = history[static_cast<size_t>(active[i])];
+    text.resize(static_cast<size_t>(position[i]));
+    text.push_back(newest[i]);
+    if (text.size() != outgrown) continue;
+    for (size_t p = 0; p < text.size(); ++p) {
+      tokens.push_back(text[p]);
+      sequences.push_back(active[i]);
+      positions.push_back(static_cast<int32_t>(p));
+    }
+  }
+  if (!tokens.empty()) run({tokens, sequences, positions}, {}, Tensor());
 }
 
 StepInput Session::Impl::decode_input() const {

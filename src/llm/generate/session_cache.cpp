@@ -94,6 +94,7 @@ void Session::continue_as(std::span<const int32_t> parents, std::span<const int3
   }
   const Impl::Turn turn(impl);
   impl.prompt_length.resize(sequences, 0);
+  if (impl.may_renew_cache()) impl.history.resize(sequences);
   std::vector<bool> used(sequences, false);
   std::vector<int32_t> active(rows, -1);
   std::vector<int64_t> position(rows);
@@ -119,6 +120,7 @@ void Session::continue_as(std::span<const int32_t> parents, std::span<const int3
     }
     impl.copy_sequence(from, to, position[i]);
     impl.prompt_length[static_cast<size_t>(to)] = impl.prompt_length[static_cast<size_t>(from)];
+    if (impl.may_renew_cache()) impl.history[static_cast<size_t>(to)] = impl.history[static_cast<size_t>(from)];
     used[static_cast<size_t>(to)] = true;
     active[i] = to;
   }

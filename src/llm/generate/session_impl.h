@@ -59,6 +59,9 @@ struct Session::Impl {
   // Copies the tokens before `length` of a sequence to another one, as far as they differ.
   void copy_sequence(int32_t from, int32_t to, int64_t length);
   void renew_frequencies(const TokenBatch& tokens);
+  bool may_renew_cache() const;
+  // Runs all tokens of the active sequences that the next step makes longer than the short factors of longrope are for.
+  void renew_cache();
   StepInput decode_input() const;
   // Returns whether this rank chooses the tokens: rank 0 does, and the others receive them.
   bool draws() const { return model->shard().rank == 0; }
@@ -121,6 +124,8 @@ struct Session::Impl {
   std::vector<int32_t> active;
   std::vector<int64_t> position;       // of the newest token of active[i], which has not been run yet
   std::vector<int64_t> prompt_length;  // of each sequence
+  // The tokens of each sequence before its newest one; only where the cache may be computed anew.
+  std::vector<std::vector<int32_t>> history;
   bool host_ids_fresh = false;
   // [B, B]: the number of tokens at the beginning of two sequences whose keys and values are known to be the same.
   std::vector<int64_t> common;

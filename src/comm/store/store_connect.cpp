@@ -107,8 +107,10 @@ FileDescriptor connect_to_store(const std::string& address, int port, const std:
       const Clock::time_point attempt = std::min(deadline, Clock::now() + std::chrono::seconds(5));
       FileDescriptor socket = connect_to(candidate, attempt, why);
       if (!socket && candidate.is_loopback() && why.ends_with(std::strerror(ENETUNREACH))) {
-        throw CommunicationError("the job's store at " + at + " cannot be reached: " + why +
-                                 ". The loopback interface of this network namespace is down: ip link set lo up");
+        throw CommunicationError(
+            "the job's store at " + at + " cannot be reached: " + why +
+            ". The loopback interface of this network namespace is down or lacks this address: ip link "
+            "set lo up, or give one that it has, such as --master_addr ::1");
       }
       if (socket && prove(socket.get(), at, token, attempt, why) == Outcome::Accepted) return socket;
     }

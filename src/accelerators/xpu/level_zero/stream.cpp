@@ -244,6 +244,16 @@ void* Stream::native() { return list_->handle(); }
 
 // ---- host calls ------------------------------------------------------------------------------------------------------
 
+namespace {
+
+// Once more after an error, such as a lack of memory that passes: a stream that is not woken up cannot even be destroyed.
+Result signal_surely(const DeviceState& device, EventHandle event) {
+  const Result result = device.api().zeEventHostSignal(event);
+  return result == success ? result : device.api().zeEventHostSignal(event);
+}
+
+}  // namespace
+
 void Stream::carry_out(DeviceState& device, const HostCall& call) {
   try {
     call.ready->wait();
@@ -253,7 +263,7 @@ void Stream::carry_out(DeviceState& device, const HostCall& call) {
   }
   // In every case, or the stream would wait forever.
   try {
-    device.check(device.api().zeEventHostSignal(call.returned->event()), "zeEventHostSignal");
+    device.check(signal_surely(device, call.returned->event()), "zeEventHostSignal");
   } catch (const abi::Failure& failure) {
     call.returned->fault()->set(failure, call.returned->number());
   }
@@ -278,7 +288,7 @@ void Stream::host_call(void (*function)(void* user), void* user) {
     wait_locked(call.returned);
     host_calls_->push(std::move(call));
   } catch (...) {
-    device_->api().zeEventHostSignal(returned);  // or the stream would wait forever
+    signal_surely(*device_, returned);  // or the stream would wait forever
     throw;
   }
 }

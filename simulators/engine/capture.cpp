@@ -144,8 +144,10 @@ int ExecutableGraph::launch(const char* what, const Submit& submit) {
   }
   std::vector<std::shared_ptr<Event>> ends;
   for (std::size_t lane = 1; lane < last.size(); ++lane) ends.push_back(done[last[lane]]);
-  last_ = std::make_shared<Event>();
-  return submit(nullptr, marker, std::move(ends), last_);
+  const auto end = std::make_shared<Event>();
+  const int bad = submit(nullptr, marker, std::move(ends), end);
+  if (bad == 0) last_ = end;  // what was refused is never set
+  return bad;
 }
 
 }  // namespace sim

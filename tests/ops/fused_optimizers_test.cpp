@@ -344,7 +344,8 @@ TEST(FusedLamb, OneParameterAndItsCoefficient) {
   EXPECT_EQ(step(tensor({3, 4}), tensor({8, -8}), 10, 5), 5);
   // No norm, no ratio.
   EXPECT_EQ(step(tensor({0, 0}), tensor({8, -8}), 10, 0.01), 1);
-  EXPECT_ERROR(step(p, tensor({1, 1}), 1, 2), "min_coeff is 2");
+  EXPECT_ERROR(step(p, tensor({1, 1}), 1, 2), "min_coeff is 2 and max_coeff only 1");
+  EXPECT_ERROR(step(p, tensor({1, 1}), 1e-9, 2e-9), "min_coeff is 2e-09 and max_coeff only 1e-09");
   EXPECT_ERROR(step(p, tensor({1, 1}), 10, 0.1, 0, 2), "eps_mode is 2");
   EXPECT_ERROR(step(p, tensor({1, 1, 1}), 10, 0.1), "grad has shape [3], its parameter [2]");
 

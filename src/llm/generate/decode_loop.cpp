@@ -7,6 +7,7 @@
 
 #include "anyaccel/comm/process_group.h"
 #include "anyaccel/error.h"
+#include "base/text/number_text.h"
 #include "llm/generate/session_impl.h"
 
 namespace anyaccel::llm {
@@ -17,23 +18,23 @@ void check_sampling(const Sampling& sampling) {
     throw InvalidArgument(std::string("sampling: ") + name + " is " + found + "; expected " + expected);
   };
   if (!(sampling.temperature >= 0.0f) || !std::isfinite(sampling.temperature)) {
-    fail("temperature", std::to_string(sampling.temperature), "a number of at least 0");
+    fail("temperature", number_text(sampling.temperature), "a number of at least 0");
   }
   if (sampling.top_k < 0) fail("top_k", std::to_string(sampling.top_k), "0 (all tokens) or a positive number");
   if (!(sampling.top_p > 0.0f && sampling.top_p <= 1.0f)) {
-    fail("top_p", std::to_string(sampling.top_p), "a number over 0 and at most 1");
+    fail("top_p", number_text(sampling.top_p), "a number over 0 and at most 1");
   }
   if (!(sampling.repetition_penalty > 0.0f) || !std::isfinite(sampling.repetition_penalty)) {
-    fail("repetition_penalty", std::to_string(sampling.repetition_penalty), "a number over 0");
+    fail("repetition_penalty", number_text(sampling.repetition_penalty), "a number over 0");
   }
   if (!(sampling.min_p >= 0.0f && sampling.min_p <= 1.0f)) {
-    fail("min_p", std::to_string(sampling.min_p), "a number from 0 to 1");
+    fail("min_p", number_text(sampling.min_p), "a number from 0 to 1");
   }
   if (!(sampling.typical_p > 0.0f && sampling.typical_p <= 1.0f)) {
-    fail("typical_p", std::to_string(sampling.typical_p), "a number over 0 and at most 1");
+    fail("typical_p", number_text(sampling.typical_p), "a number over 0 and at most 1");
   }
   const auto check_penalty = [&](float value, const char* name) {
-    if (!(value >= -2.0f && value <= 2.0f)) fail(name, std::to_string(value), "a number from -2 to 2");
+    if (!(value >= -2.0f && value <= 2.0f)) fail(name, number_text(value), "a number from -2 to 2");
   };
   check_penalty(sampling.presence_penalty, "presence_penalty");
   check_penalty(sampling.frequency_penalty, "frequency_penalty");

@@ -9,6 +9,7 @@
 
 #include "anyaccel/dtype.h"
 #include "anyaccel/error.h"
+#include "base/text/number_text.h"
 #include "ops/dispatch/op_schema.h"
 #include "runtime/ops/op_params.h"
 
@@ -79,7 +80,7 @@ class Checker {
 
   void require(bool good, const char* parameter, double found, const char* expected) const {
     if (!good) [[unlikely]]
-      fail("parameter " + std::string(parameter) + " is " + std::to_string(found) + ", expected " + expected);
+      fail("parameter " + std::string(parameter) + " is " + number_text(found) + ", expected " + expected);
   }
 
   // -- Rules of runtime/ops/op_list.h for parameters.

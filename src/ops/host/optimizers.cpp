@@ -3,21 +3,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 #include <utility>
 
 #include "anyaccel/error.h"
+#include "base/text/number_text.h"
 #include "ops/host/host_tensors.h"
 #include "runtime/tensor/common_bytes.h"
 
 namespace anyaccel::ops {
 namespace {
-
-std::string number(double value) {
-  std::ostringstream text;
-  text << value;
-  return text.str();
-}
 
 // The names of a parameter's tensors, in the order of the arguments.
 struct Roles {
@@ -371,18 +365,19 @@ void check_step(const char* op, int64_t step) {
 
 void check_beta(const char* op, const char* name, double value) {
   if (value >= 0 && value < 1) return;
-  throw InvalidArgument(std::string(op) + ": " + name + " is " + number(value) + "; expected at least 0 and below 1");
+  throw InvalidArgument(std::string(op) + ": " + name + " is " + number_text(value) +
+                        "; expected at least 0 and below 1");
 }
 
 void check_not_negative(const char* op, const char* name, double value) {
   if (value >= 0 && std::isfinite(value)) return;
-  throw InvalidArgument(std::string(op) + ": " + name + " is " + number(value) +
+  throw InvalidArgument(std::string(op) + ": " + name + " is " + number_text(value) +
                         "; expected a finite number that is not negative");
 }
 
 void check_gradient_options(const char* op, const GradientOptions& options) {
   if (!std::isfinite(options.scale) || options.scale == 0) {
-    throw InvalidArgument(std::string(op) + ": the gradients' scale is " + number(options.scale) +
+    throw InvalidArgument(std::string(op) + ": the gradients' scale is " + number_text(options.scale) +
                           "; expected a finite number other than 0");
   }
   check_not_negative(op, "max_norm", options.max_norm);

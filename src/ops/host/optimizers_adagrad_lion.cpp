@@ -4,6 +4,7 @@
 #include "anyaccel/ops/cpu_adagrad.h"
 #include "anyaccel/ops/cpu_lion.h"
 #include "anyaccel/ops/fused_lion.h"
+#include "base/text/number_text.h"
 #include "ops/builders.h"
 #include "ops/host/optimizers.h"
 
@@ -72,8 +73,8 @@ void CPUAdagrad::create_adagrad(int id, double lr, double eps, double weight_dec
     ids_.insert(id);
   }
   if (should_log) {
-    log_info("Adagrad optimizer " + std::to_string(id) + ": lr " + std::to_string(lr) + ", weight decay " +
-             std::to_string(weight_decay) + ", code " + code_->library->file());
+    log_info("Adagrad optimizer " + std::to_string(id) + ": lr " + number_text(lr) + ", weight decay " +
+             number_text(weight_decay) + ", code " + code_->library->file());
   }
 }
 
@@ -121,9 +122,9 @@ void CPULion::create_lion(int id, double lr, double beta1, double beta2, double 
     ids_.insert(id);
   }
   if (should_log) {
-    log_info("Lion optimizer " + std::to_string(id) + ": lr " + std::to_string(lr) + ", betas " +
-             std::to_string(beta1) + " and " + std::to_string(beta2) + ", weight decay " +
-             std::to_string(weight_decay) + ", code " + code_->library->file());
+    log_info("Lion optimizer " + std::to_string(id) + ": lr " + number_text(lr) + ", betas " + number_text(beta1) +
+             " and " + number_text(beta2) + ", weight decay " + number_text(weight_decay) + ", code " +
+             code_->library->file());
   }
 }
 

@@ -8,6 +8,7 @@
 #include "anyaccel/log.h"
 #include "anyaccel/ops/cpu_adam.h"
 #include "anyaccel/ops/fused_adam.h"
+#include "base/text/number_text.h"
 #include "ops/builders.h"
 #include "ops/host/driver_adam.h"
 #include "ops/host/optimizers.h"
@@ -72,7 +73,7 @@ void check_undoable(const char* op, const aa_adam_args& args) {
                           ": a beta of 0 forgets the moments before the step, so that they cannot be had back");
   }
   if (!(1.0f + args.decay > 0)) {
-    throw InvalidArgument(std::string(op) + ": lr * weight_decay is " + std::to_string(-args.decay) +
+    throw InvalidArgument(std::string(op) + ": lr * weight_decay is " + number_text(-args.decay) +
                           ", which leaves nothing of the parameters before the step; a step can be undone below 1");
   }
 }
@@ -102,9 +103,9 @@ void CPUAdam::create_adam(int id, double lr, double beta1, double beta2, double 
     adamw_by_id_[id] = adamw_mode;
   }
   if (should_log) {
-    log_info("Adam optimizer " + std::to_string(id) + ": lr " + std::to_string(lr) + ", betas " +
-             std::to_string(beta1) + " and " + std::to_string(beta2) + ", weight decay " +
-             std::to_string(weight_decay) + (adamw_mode ? " (AdamW)" : " (L2)") + ", code " + code_->library->file());
+    log_info("Adam optimizer " + std::to_string(id) + ": lr " + number_text(lr) + ", betas " + number_text(beta1) +
+             " and " + number_text(beta2) + ", weight decay " + number_text(weight_decay) +
+             (adamw_mode ? " (AdamW)" : " (L2)") + ", code " + code_->library->file());
   }
 }
 
@@ -326,7 +327,7 @@ void FusedAdam::multi_tensor_adam_mixed_precision(int64_t chunk_size, const Tens
         " lists of tensors were given; expected 5 (gradients, parameters, exp_avg, exp_avg_sq, copies)");
   }
   if (!(grad_scale > 0) || !std::isfinite(grad_scale)) {
-    throw InvalidArgument(std::string(op) + ": grad_scale is " + std::to_string(grad_scale) +
+    throw InvalidArgument(std::string(op) + ": grad_scale is " + number_text(grad_scale) +
                           "; expected a finite number above 0");
   }
   AdamOptions options{lr, beta1, beta2, eps, weight_decay, bias_correction, {}};

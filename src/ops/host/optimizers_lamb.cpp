@@ -4,6 +4,7 @@
 
 #include "anyaccel/error.h"
 #include "anyaccel/ops/fused_lamb.h"
+#include "base/text/number_text.h"
 #include "ops/builders.h"
 #include "ops/host/host_accelerator.h"
 #include "ops/host/optimizers.h"
@@ -21,8 +22,8 @@ aa_lamb_args lamb_args(const char* op, int64_t step, const LambOptions& options)
   check_not_negative(op, "max_coeff", options.max_coeff);
   check_not_negative(op, "min_coeff", options.min_coeff);
   if (options.min_coeff > options.max_coeff) {
-    throw InvalidArgument(std::string(op) + ": min_coeff is " + std::to_string(options.min_coeff) +
-                          " and max_coeff only " + std::to_string(options.max_coeff));
+    throw InvalidArgument(std::string(op) + ": min_coeff is " + number_text(options.min_coeff) +
+                          " and max_coeff only " + number_text(options.max_coeff));
   }
   check_gradient_options(op, options.gradients);
   // Returns 1 - beta^step without cancellation for a beta near 1.
@@ -147,7 +148,7 @@ double FusedLamb::lamb(const Tensor& p, const Tensor& p_copy, const Tensor& m, c
                           "; expected 0 (eps under the square root) or 1 (outside)");
   }
   if (!std::isfinite(combined_scale) || combined_scale == 0) {
-    throw InvalidArgument("lamb: combined_scale is " + std::to_string(combined_scale) +
+    throw InvalidArgument("lamb: combined_scale is " + number_text(combined_scale) +
                           "; expected a finite number other than 0");
   }
   LambOptions options{lr, beta1, beta2, eps, decay, max_coeff, min_coeff, eps_mode == 0, bias_correction, {}};

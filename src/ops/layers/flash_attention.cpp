@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "anyaccel/accelerator.h"
+#include "base/text/number_text.h"
 #include "ops/builders.h"
 #include "ops/layers/argument_checks.h"
 #include "runtime/ops/included_op_builder.h"
@@ -33,7 +34,7 @@ FlashSizes check_flash(ArgumentChecks& check, const Tensor& q, const Tensor& k, 
       s.kv_heads > 0 && s.heads % s.kv_heads == 0,
       "q has " + std::to_string(s.heads) + " heads, expected a multiple of those of k, " + std::to_string(s.kv_heads));
   s.scale = softmax_scale.value_or(1.0f / std::sqrt(static_cast<float>(s.size)));
-  check.require(std::isfinite(s.scale), "softmax_scale is " + std::to_string(s.scale) + ", expected a finite number");
+  check.require(std::isfinite(s.scale), "softmax_scale is " + number_text(s.scale) + ", expected a finite number");
   const int64_t least = is_causal ? s.queries : 1;
   check.require(q.numel() == 0 || s.keys >= least,
                 "k has " + std::to_string(s.keys) + " positions, expected at least " + std::to_string(least));

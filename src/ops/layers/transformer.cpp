@@ -8,6 +8,7 @@
 
 #include "anyaccel/accelerator.h"
 #include "anyaccel/ops/training.h"
+#include "base/text/number_text.h"
 #include "ops/builders.h"
 #include "ops/layers/argument_checks.h"
 #include "runtime/ops/included_op_builder.h"
@@ -372,12 +373,12 @@ struct Transformer::Impl {
                       ", expected a multiple of num_heads = " + std::to_string(layer.heads));
     const auto ratio = [&](const char* name, float value) {
       check.require(value >= 0 && value < 1,
-                    std::string(name) + " is " + std::to_string(value) + ", expected a number from 0 to below 1");
+                    std::string(name) + " is " + number_text(value) + ", expected a number from 0 to below 1");
     };
     ratio("attn_dropout_ratio", layer.attention_ratio);
     ratio("hidden_dropout_ratio", layer.hidden_ratio);
     check.require(layer.eps >= 0 && std::isfinite(layer.eps),
-                  "layer_norm_eps is " + std::to_string(layer.eps) + ", expected a finite number, at least 0");
+                  "layer_norm_eps is " + number_text(layer.eps) + ", expected a finite number, at least 0");
     layer.dtype = dtype;
     registry().set(id, layer);
     if (seed >= 0) accelerator.random().manual_seed(static_cast<uint64_t>(seed));

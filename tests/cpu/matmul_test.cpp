@@ -360,16 +360,27 @@ TEST_P(MatmulTest, FewRowsAreSeveralPasses) {
   }
 }
 
-// One row of x by 16-bit weights may be multiplied in two streams, of which the second begins its rows later: by a part of a row that
-// depends on how far apart the streams lie, and not at all where rows are short.
-TEST_P(MatmulTest, OneRowByTwoStreams) {
+// Up to four rows of x by 16-bit weights may be multiplied in two streams, of which the second begins its rows later: by a part of a
+// row that depends on how far apart the streams lie, and not at all where rows are short. The numbers of columns lie around those
+// for which two rows of x are multiplied at once, or four.
+TEST_P(MatmulTest, FewRowsByTwoStreams) {
   for (const auto& [x, w] : {std::pair{DType::BF16, DType::BF16}, {DType::F32, DType::F16}, {DType::F32, DType::F32}}) {
-    for (const int64_t k : {32, 512, 544, 1024, 1056, 2048, 2560, 5632}) {
+    for (const int64_t k : {32, 512, 544, 1024, 1536, 2048, 2080, 5632}) {
       for (const int64_t n : {1, 2, 3, 6, 7, 10, 21}) {
-        check_linear({.m = 1, .n = n, .k = k, .x = x, .w = w});
-        if (HasFatalFailure()) return;
+        for (const int64_t m : {1, 2, 3, 4}) {
+          check_linear({.m = m, .n = n, .k = k, .x = x, .w = w});
+          if (HasFatalFailure()) return;
+        }
       }
     }
+  }
+}
+
+// Products of few rows of x may be finished after some MiB of weights each.
+TEST_P(MatmulTest, FewRowsByManyWeights) {
+  for (const int64_t m : {1, 4, 6}) {
+    check_linear({.m = m, .n = 1100, .k = 2048, .x = DType::BF16, .w = DType::BF16, .bias = true});
+    if (HasFatalFailure()) return;
   }
 }
 

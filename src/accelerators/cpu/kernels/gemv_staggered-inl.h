@@ -1,5 +1,5 @@
-// One row of x and weights of 16 bits on a Granite Rapids, for gemv_streams-inl.h: two streams of weights, of which the second
-// begins its rows later than the first. Included by it, once per instruction set.
+// One to four rows of x and weights of 16 bits on a Granite Rapids, for gemv_streams-inl.h: two streams of weights, of which the
+// second begins its rows later than the first. Included by it, once per instruction set.
 //
 // What lets this processor read fast, in loops that multiply one row of x by rows of 2,048 bf16 weights (two cores of a virtual
 // machine, GB/s, medians of 15 turns in one window):
@@ -35,12 +35,27 @@ constexpr int kStaggered = 2;  // streams
 // 1,024 to 2,048 bytes ahead read as much, 2,560 and 3,072 less.
 constexpr Distances kDistancesOfStaggered{2048, 0};
 
-// Whether so many rows of x of k elements are multiplied this way by rows of weights that begin row_stride elements apart.
-// Two to four rows of x read less with it, and fp32 weights 0.8 of what they do with the other loops. Other Intel processors with
-// AVX-512 were not measured.
+// The rows of x that are multiplied at once, at least as many as there are: others follow in memory, zeros whose results are
+// dropped. 0: rows of x are not multiplied this way. Rows of weights begin row_stride elements apart.
+//
+// A loop reads more where it also loads some 16 to 32 KiB of x again and again, up to 48 GB/s instead of 44 in a loop that only
+// reads; why is not known. The same loads from one line of x, other instructions and less or more of x do not help. GB/s with
+// two threads, one row of x (two rows differ by 0.6 at most), and four rows, which may also go through four streams:
+//   columns                     896   1,024  1,536  2,048  2,560  3,072  4,096  5,632  8,192
+//   one row at once             40.1  39.2   40.0   37.1   37.0   36.1   34.8   40.1   39.9
+//   two rows                    41.2  40.6   38.2   34.7   41.4   41.8   39.8   41.1   40.9
+//   four rows                   36.9  34.3   39.9   39.4   37.8   38.3   37.5   34.6   37.3
+//   four rows of x, four rows   38.6  36.5   37.3   38.7   35.9   36.5   36.7   34.6   36.6
+//   the same, four streams      41.9  34.6   45.1   36.1   44.2   36.3   36.3   41.6   37.0
+// (Medians in windows in which the best loop that only reads without loads of x had 41 to 45.) Other Intel processors with AVX-512
+// were not measured; fp32 weights read 0.8 of what they do with the other loops.
 template <class Raw>
-bool takes_staggered(int64_t rows, int64_t k, int64_t row_stride) {
-  return sizeof(Raw) == 2 && cpu_features().granite_rapids && rows == 1 && row_stride == k && k > 0 && k % kBlock == 0;
+int staggered_rows(int64_t rows, int64_t k, int64_t row_stride) {
+  constexpr int64_t kPageColumns = 4096 / static_cast<int64_t>(sizeof(Raw));
+  if (sizeof(Raw) != 2 || !cpu_features().granite_rapids || rows < 1 || row_stride != k || k == 0 || k % kBlock != 0)
+    return 0;
+  if (rows > 2) return rows <= 4 && k == kPageColumns ? 4 : 0;
+  return k >= kPageColumns * 3 / 4 && k <= kPageColumns ? 4 : 2;
 }
 
 // How many bytes later the second stream should begin its rows, if it lies `distance` bytes after the first: so many that what
@@ -52,66 +67,97 @@ inline int64_t find_lag(int64_t distance) {
   return (distance + kQuarter) % kHalf;
 }
 
-// The sum of columns [begin, end) of a row of w times x, after `sum`.
-template <class Type>
-HWY_NOINLINE FloatVec add_columns_of_one(Type type, const typename Type::Raw* w, const ElementOfX<Type>* x,
-                                         int64_t begin, int64_t end, FloatVec sum) {
-  FloatVec acc[1] = {sum};
-  for (int64_t c = begin; c < end; c += kBlock) {
-    const typename Type::Raw* const at[1] = {w + c};
-    prefetch_near(at[0], kDistancesOfStaggered.near);
-    add_block<Type, 1, 1>(type, at, x + c, 0, acc);
+// Results of one stream. The lanes of the sums of kGroup rows of weights are added up at once, with one row of x at a time between
+// two blocks of columns, so that memory is read meanwhile.
+template <int kM>
+class StreamResults {
+ public:
+  StreamResults(int64_t x_rows, float* out, int64_t out_stride) : x_rows_(x_rows), out_(out), out_stride_(out_stride) {}
+  // The stream's next row of weights has ended.
+  HWY_INLINE void end_row(FloatVec (&sums)[kM]) {
+    AA_UNROLL for (int m = 0; m < kM; ++m) {
+      hn::StoreU(sums[m], kFloats, sums_[row_ / kGroup % 2][m][row_ % kGroup]);
+      sums[m] = hn::Zero(kFloats);
+    }
+    if (++row_ % kGroup == 0) pending_ = x_rows_;
   }
-  return acc[0];
-}
+  // Writes results of one row of x, if any are due.
+  HWY_INLINE void write_some() {
+    if (HWY_LIKELY(pending_ == 0)) return;
+    --pending_;
+    const int64_t group = row_ / kGroup - 1;
+    write(group, pending_, kGroup);
+  }
+  // Writes what is left.
+  void finish() {
+    while (pending_ > 0) write_some();
+    for (int64_t m = 0; m < x_rows_ && row_ % kGroup > 0; ++m) write(row_ / kGroup, m, row_ % kGroup);
+  }
 
-// out[s * rows + r] = row (s * rows + r) of w times x, for r < rows, s < kStaggered. Rows of k weights follow each other without
-// gaps; k is a multiple of kBlock.
-template <class Type>
-HWY_NOINLINE void multiply_staggered(Type type, const typename Type::Raw* w, int64_t rows, const ElementOfX<Type>* x,
-                                     int64_t k, float* out) {
+ private:
+  static constexpr int kGroup = 4;
+  HWY_INLINE void write(int64_t group, int64_t m, int64_t count) {
+    FloatVec of_rows[kGroup];
+    float results[kGroup];
+    AA_UNROLL for (int i = 0; i < kGroup; ++i) of_rows[i] = hn::LoadU(kFloats, sums_[group % 2][m][i]);
+    sum_four(of_rows, results);
+    float* const to = out_ + m * out_stride_ + group * kGroup;
+    if (count == kGroup) {
+      std::memcpy(to, results, sizeof(results));
+    } else {
+      std::copy_n(results, count, to);
+    }
+  }
+  float sums_[2][kM][kGroup][kLanes] = {};  // of the group in work and of the one before
+  int64_t x_rows_, row_ = 0, pending_ = 0;
+  float* out_;
+  int64_t out_stride_;
+};
+
+// out[m * out_stride + s * rows + r] = row (s * rows + r) of w times row m of x, for r < rows, s < kStaggered, m < x.rows. Rows of
+// x.k weights follow each other without gaps; x.k is a multiple of kBlock. x has kM rows in memory.
+template <class Type, int kM>
+HWY_NOINLINE void multiply_staggered(Type type, const typename Type::Raw* w, int64_t rows,
+                                     const Activations<ElementOfX<Type>>& x, float* out, int64_t out_stride) {
   using Raw = typename Type::Raw;
   constexpr int64_t kSize = sizeof(Raw);
+  const int64_t k = x.k, x_stride = x.stride;
   const int64_t wanted = find_lag(rows * k * kSize) / kSize / kBlock * kBlock;
   const int64_t lag = wanted < k ? wanted : 0;  // in columns
-  FloatVec first[1] = {hn::Zero(kFloats)}, second[1] = {hn::Zero(kFloats)};
-  // Columns are those of the first stream; the second one is `lag` behind.
-  const Raw *of_first = w, *of_second = w + rows * k - lag;
-  // behind: how many columns of x; negative where the second stream is in the row before.
-  const auto add = [&](const Raw* from_first, const Raw* from_second, int64_t behind, int64_t begin, int64_t end)
-                       HWY_ATTR {
-                         for (int64_t c = begin; c < end; c += kBlock) {
-                           const Raw *const at_first[1] = {from_first + c}, *const at_second[1] = {from_second + c};
-                           prefetch_near(at_first[0], kDistancesOfStaggered.near);
-                           prefetch_near(at_second[0], kDistancesOfStaggered.near);
-                           add_block<Type, 1, 1>(type, at_first, x + c, 0, first);
-                           add_block<Type, 1, 1>(type, at_second, x + (c - behind), 0, second);
-                         }
-                       };
-  constexpr int64_t kGroup = 4;
-  FloatVec ended[kStaggered][kGroup];
-  for (auto& of_stream : ended) std::fill_n(of_stream, kGroup, hn::Zero(kFloats));
-
-  first[0] = add_columns_of_one(type, of_first, x, 0, lag, first[0]);
-  for (int64_t r = 0; r < rows; ++r, of_first += k, of_second += k) {
-    add(of_first, of_second, lag, lag, k);
-    ended[0][r % kGroup] = first[0];
-    first[0] = hn::Zero(kFloats);
-    if (r < rows - 1) {
-      add(of_first + k, of_second + k, lag - k, 0, lag);
-    } else {
-      second[0] = add_columns_of_one(type, of_second + lag, x, k - lag, k, second[0]);
+  StreamResults<kM> of_first(x.rows, out, out_stride), of_second(x.rows, out + rows, out_stride);
+  FloatVec first[kM], second[kM];
+  AA_UNROLL for (int m = 0; m < kM; ++m) first[m] = second[m] = hn::Zero(kFloats);
+  // Columns are those of the first stream; the second one is `lag` behind. What it reads before its first row, the end of the
+  // row before, is dropped.
+  const Raw *first_row = w, *second_row = w + rows * k - lag;
+  for (int64_t r = 0; r < rows; ++r, first_row += k, second_row += k) {
+    const ElementOfX<Type>* x_of_second = x.data + (k - lag);
+    for (int64_t c = 0; c < k; c += kBlock) {
+      if (c == lag) {
+        if (r > 0) {
+          of_second.end_row(second);
+        } else {
+          AA_UNROLL for (int m = 0; m < kM; ++m) second[m] = hn::Zero(kFloats);
+        }
+        x_of_second = x.data - lag;
+      }
+      const Raw *const at_first[1] = {first_row + c}, *const at_second[1] = {second_row + c};
+      prefetch_near(at_first[0], kDistancesOfStaggered.near);
+      prefetch_near(at_second[0], kDistancesOfStaggered.near);
+      add_block<Type, 1, kM>(type, at_first, x.data + c, x_stride, first);
+      add_block<Type, 1, kM>(type, at_second, x_of_second + c, x_stride, second);
+      of_first.write_some();
+      of_second.write_some();
     }
-    ended[1][r % kGroup] = second[0];
-    second[0] = hn::Zero(kFloats);
-    if (r % kGroup != kGroup - 1 && r != rows - 1) continue;
-    const int64_t begin = r / kGroup * kGroup;
-    AA_UNROLL for (int s = 0; s < kStaggered; ++s) {
-      float sums[kGroup];
-      sum_four(ended[s], sums);
-      std::copy_n(sums, r + 1 - begin, out + s * rows + begin);
-    }
+    of_first.end_row(first);
   }
+  for (int64_t c = k - lag; c < k; c += kBlock) {
+    const Raw* const at[1] = {second_row - k + lag + c};
+    add_block<Type, 1, kM>(type, at, x.data + c, x_stride, second);
+  }
+  of_second.end_row(second);
+  of_first.finish();
+  of_second.finish();
 }
 #endif
 

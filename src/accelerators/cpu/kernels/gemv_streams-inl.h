@@ -1,7 +1,7 @@
 // The rows of weights of gemv.cpp as streams. Included by it, once per instruction set.
 //
 // Each thread takes a contiguous span of the weights' rows, cuts it into streams (eight; four for several rows of x and with
-// AVX2, two to four on a Zen 5, two for one row of x on a Granite Rapids, gemv_staggered-inl.h; three to twelve for tiles) and
+// AVX2, two to four on a Zen 5, two for few rows of x on a Granite Rapids, gemv_staggered-inl.h; three to twelve for tiles) and
 // walks them side by side, so that several sequential reads are in flight. Lines are prefetched at two distances, into the
 // first- and the second-level cache, since Intel's hardware prefetchers alone reach three quarters of the bandwidth;
 // find_distances() has those of other processors. With four streams this reached 97 to 100% of the bandwidth of a loop that
@@ -383,12 +383,13 @@ void multiply_rows(Type type, const typename Type::Raw* w, int64_t row_stride, i
   // of bytes is, share few sets of the second level cache. 31 rows of x took 1.6 times as long with such a distance.
   const auto rows_of_stream = [&](int64_t streams) { return ((rows - done) / streams - 1) | 1; };
 #if HWY_TARGET == HWY_AVX3
-  if (takes_staggered<typename Type::Raw>(x.rows, x.k, row_stride)) {
+  if (const int at_once = staggered_rows<typename Type::Raw>(x.rows, x.k, row_stride); at_once > 0) {
+    const auto multiply = at_once == 2 ? multiply_staggered<Type, 2> : multiply_staggered<Type, 4>;
     while (rows - done >= kStaggered) {
       const int64_t per_stream = rows_of_stream(kStaggered);
       const auto* const from = w + done * row_stride;
       prefetch_starts<kStaggered>(from, per_stream * x.k * static_cast<int64_t>(sizeof(*w)), kDistancesOfStaggered);
-      multiply_staggered(type, from, per_stream, x.data, x.k, out + done);
+      multiply(type, from, per_stream, x, out + done, out_stride);
       done += per_stream * kStaggered;
     }
   }

@@ -35,8 +35,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // The bits of all whole lines of kStreams equal parts of the memory, combined, so that every load counts. Prefetches `near`
 // bytes ahead into the first level cache and `far` ahead into the second, unless 0. kStaggered: the parts are whole pages and a
-// fraction of one apart, so that no two enter a page together (kernels/gemv_staggered-inl.h says why).
-template <int kStreams, int kNear, int kFar, bool kStaggered = false>
+// fraction of one apart, so that no two enter a page together. kTouching: eight lines of 32 KiB that stay in the first-level cache
+// are loaded for each line. (kernels/gemv_staggered-inl.h says why both may help.)
+template <int kStreams, int kNear, int kFar, bool kStaggered = false, bool kTouching = false>
 uint32_t read_streams(const char* data, size_t bytes) {
   const hn::ScalableTag<uint32_t> words;
   constexpr size_t kLine = 64;
@@ -48,13 +49,24 @@ uint32_t read_streams(const char* data, size_t bytes) {
   }
   hn::Vec<decltype(words)> sums[kStreams];
   AA_UNROLL for (int s = 0; s < kStreams; ++s) sums[s] = hn::Zero(words);
+  // The memory's own first bytes, in rows that begin at different sets of the cache.
+  constexpr size_t kTouchedRows = 8, kTouchedRow = size_t{4} << 10, kTouchedStride = kTouchedRow + 11 * kLine;
+  const size_t touched_stride = bytes >= kTouchedRows * kTouchedStride ? kTouchedStride : 0;
   for (size_t i = 0; i < part; i += kLine) {
+    const auto at = [&](int s) { return data + static_cast<size_t>(s) * part + i; };
     AA_UNROLL for (int s = 0; s < kStreams; ++s) {
-      const char* p = data + static_cast<size_t>(s) * part + i;
-      if constexpr (kNear != 0) __builtin_prefetch(p + kNear, 0, 3);
-      if constexpr (kFar != 0) __builtin_prefetch(p + kFar, 0, 2);
+      if constexpr (kNear != 0) __builtin_prefetch(at(s) + kNear, 0, 3);
+      if constexpr (kFar != 0) __builtin_prefetch(at(s) + kFar, 0, 2);
+    }
+    AA_UNROLL for (int s = 0; s < kStreams; ++s) {
       AA_UNROLL for (size_t b = 0; b < kLine; b += kStep) {
-        sums[s] = hn::Xor(sums[s], hn::LoadU(words, reinterpret_cast<const uint32_t*>(p + b)));
+        sums[s] = hn::Xor(sums[s], hn::LoadU(words, reinterpret_cast<const uint32_t*>(at(s) + b)));
+      }
+      if constexpr (kTouching) {
+        const char* const near = data + i % kTouchedRow;
+        AA_UNROLL for (size_t row = 0; row < kTouchedRows; ++row) {
+          sums[s] = hn::Xor(sums[s], hn::LoadU(words, reinterpret_cast<const uint32_t*>(near + row * touched_stride)));
+        }
       }
     }
   }
@@ -80,7 +92,8 @@ uint32_t read_way(int way, const char* data, size_t bytes) {
     case 3: return read_streams<8, 1024, 0>(data, bytes);
     case 4: return read_streams<4, 1024, 3072>(data, bytes);
     case 5: return read_streams<2, 2048, 0, true>(data, bytes);
-    default: return read_streams<4, 1024, 3072, true>(data, bytes);
+    case 6: return read_streams<4, 1024, 3072, true>(data, bytes);
+    default: return read_streams<2, 2048, 0, true, true>(data, bytes);
   }
 }
 
@@ -111,7 +124,7 @@ namespace {
 AA_CPU_EXPORT(read_way);
 AA_CPU_EXPORT(multiply_add);
 
-constexpr int kReadWays = 7;  // of read_way
+constexpr int kReadWays = 8;  // of read_way
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -171,11 +172,11 @@ struct Entry;
 template <typename... Args, ze_result_t (*kFunction)(Args...)>
 struct Entry<kFunction> {
   static inline std::atomic<std::uint64_t>* calls = nullptr;
-  static inline const Fault* fault = nullptr;
+  static inline std::set<std::uint64_t> failing;  // numbers of calls
 
   static ze_result_t ZE_APICALL call(Args... args) {
     const std::uint64_t number = ++*calls;
-    if (fault != nullptr && *fault->call == number) return ZE_RESULT_ERROR_UNKNOWN;
+    if (failing.contains(number)) return ZE_RESULT_ERROR_UNKNOWN;
     return kFunction(args...);
   }
 };
@@ -187,7 +188,7 @@ auto bind(const char* name) -> decltype(&Entry<kFunction>::call) {
   if (settings.hidden(name)) return nullptr;
   Entry<kFunction>::calls = &engine().report().calls(name);
   for (const Fault& fault : settings.faults) {
-    if (fault.name == "fail" && fault.words[0] == name) Entry<kFunction>::fault = &fault;
+    if (fault.name == "fail" && fault.words[0] == name) Entry<kFunction>::failing.insert(*fault.call);
   }
   return &Entry<kFunction>::call;
 }

@@ -496,6 +496,8 @@ TEST(OpSchema, ParameterValues) {
   }
   EXPECT_EQ(good("rms_norm").with(aa_norm_params{0, -1e-9f}).error(),
             "rms_norm: parameter eps is -1e-09, expected a finite number, at least 0");
+  EXPECT_EQ(good("rms_norm").with(aa_norm_params{0, -1.0000001f}).error(),
+            "rms_norm: parameter eps is -1.0000001, expected a finite number, at least 0");
   EXPECT_EQ(good("gated_linear").with(aa_activation_params{0, 9}).error(),
             "gated_linear: parameter kind is 9, expected an aa_activation, 0 to 5");
 }

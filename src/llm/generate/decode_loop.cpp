@@ -199,14 +199,18 @@ Tensor Session::step_logits() const {
 
 bool Session::Impl::may_renew_cache() const {
   const RopeConfig& rope = model->config().rope;
-  return rope.type == RopeType::Longrope && rope.renews_cache;
+  return rope.type == RopeType::Longrope && rope.renews_cache &&
+         options.context > rope.original_max_position_embeddings;
 }
 
 // As transformers' generate() does for Phi 3: keys that were rotated by the short factors do not go with queries that are
 // rotated by the long ones. The newest token is run too, so that the frequencies are those of the text with it.
 void Session::Impl::renew_cache() {
   if (!may_renew_cache()) return;
-  const auto outgrown = static_cast<size_t>(model->config().rope.original_max_position_embeddings) + 1;
+  const int64_t original = model->config().rope.original_max_position_embeddings;
+  // The newest tokens are waited for only as long as a text may still outgrow the short factors.
+  if (std::ranges::none_of(position, [&](int64_t length) { return length <= original; })) return;
+  const auto outgrown = static_cast<size_t>(original) + 1;
   const std::span<const int32_t> newest = newest_tokens();
   std::vector<int32_t> tokens, sequences, positions;
   for (size_t i = 0; i < newest.size(); ++i) {

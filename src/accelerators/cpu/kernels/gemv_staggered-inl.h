@@ -45,10 +45,11 @@ constexpr Distances kDistancesOfStaggered{2048, 0};
 //   one row at once             40.1  39.2   40.0   37.1   37.0   36.1   34.8   40.1   39.9
 //   two rows                    41.2  40.6   38.2   34.7   41.4   41.8   39.8   41.1   40.9
 //   four rows                   36.9  34.3   39.9   39.4   37.8   38.3   37.5   34.6   37.3
-//   four rows of x, four rows   38.6  36.5   37.3   38.7   35.9   36.5   36.7   34.6   36.6
+//   four rows of x              38.6  36.5   37.3   38.7   35.9   36.5   36.7   34.6   36.6
 //   the same, four streams      41.9  34.6   45.1   36.1   44.2   36.3   36.3   41.6   37.0
-// (Medians in windows in which the best loop that only reads without loads of x had 41 to 45.) Other Intel processors with AVX-512
-// were not measured; fp32 weights read 0.8 of what they do with the other loops.
+// (bf16 weights; medians in windows in which the best loop that only reads, without loads of x, had 41 to 45. The last two lines are
+// of four rows of x, the others of one.) fp16 weights, three rows of x and other Intel processors with AVX-512 were not measured
+// with this; fp32 weights read 0.8 of what they do with the other loops.
 template <class Raw>
 int staggered_rows(int64_t rows, int64_t k, int64_t row_stride) {
   constexpr int64_t kPageColumns = 4096 / static_cast<int64_t>(sizeof(Raw));
@@ -131,7 +132,7 @@ HWY_NOINLINE void multiply_staggered(Type type, const typename Type::Raw* w, int
   // row before, is dropped.
   const Raw *first_row = w, *second_row = w + rows * k - lag;
   for (int64_t r = 0; r < rows; ++r, first_row += k, second_row += k) {
-    const ElementOfX<Type>* x_of_second = x.data + (k - lag);
+    int64_t behind = lag - k;  // columns of x
     for (int64_t c = 0; c < k; c += kBlock) {
       if (c == lag) {
         if (r > 0) {
@@ -139,13 +140,13 @@ HWY_NOINLINE void multiply_staggered(Type type, const typename Type::Raw* w, int
         } else {
           AA_UNROLL for (int m = 0; m < kM; ++m) second[m] = hn::Zero(kFloats);
         }
-        x_of_second = x.data - lag;
+        behind = lag;
       }
       const Raw *const at_first[1] = {first_row + c}, *const at_second[1] = {second_row + c};
       prefetch_near(at_first[0], kDistancesOfStaggered.near);
       prefetch_near(at_second[0], kDistancesOfStaggered.near);
       add_block<Type, 1, kM>(type, at_first, x.data + c, x_stride, first);
-      add_block<Type, 1, kM>(type, at_second, x_of_second + c, x_stride, second);
+      add_block<Type, 1, kM>(type, at_second, x.data + (c - behind), x_stride, second);
       of_first.write_some();
       of_second.write_some();
     }

@@ -37,9 +37,10 @@ RecordedList::~RecordedList() {
 
 void RecordedList::refuse_if_taken() const {
   if (events_ == Events::free) return;
-  throw abi::Failure(AA_FAILED_PRECONDITION,
-                     "an earlier launch of the graph was refused halfway, so that the end of another one could not be "
-                     "told from that; destroy the graph and capture it again");
+  throw abi::Failure(
+      AA_FAILED_PRECONDITION,
+      "an earlier launch of the graph was refused halfway, or its end could not be recorded, so that the end of "
+      "another one could not be told from that; destroy the graph and capture it again");
 }
 
 void RecordedList::close() {
@@ -106,6 +107,10 @@ void Graph::launch(abi::Stream& target) {
   auto& stream = static_cast<Stream&>(target);
   if (stream.capturing()) {
     throw abi::Failure(AA_UNIMPLEMENTED, "a graph cannot be launched on a stream that captures another one");
+  }
+  // Before anything is enqueued: from here on, lists that are taken are those of this launch.
+  for (const GraphStep& step : steps_) {
+    if (step.list) step.list->refuse_if_taken();
   }
   follow_last_launch(stream);
   try {

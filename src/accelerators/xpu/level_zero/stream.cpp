@@ -2,6 +2,7 @@
 #include "accelerators/xpu/level_zero/stream.h"
 
 #include <algorithm>
+#include <new>
 
 #include "accelerators/xpu/level_zero/device.h"
 
@@ -70,6 +71,8 @@ void Stream::settle() noexcept {
   } catch (const abi::Failure&) {
     // The list accepts no commands any more, and before version 1.6 nothing but a later command tells when it has passed those
     // that it accepted. The last record is the best there is.
+  } catch (const std::bad_alloc&) {
+    // As above.
   }
   if (end_) end_->settle();
 }
@@ -327,7 +330,6 @@ namespace {
 void Stream::run(RecordedList& list, const std::shared_ptr<GraphQueue>& queue) {
   std::lock_guard lock(mutex_);
   begin_work();
-  list.refuse_if_taken();
   fault_->expect_run();
   auto run = std::make_shared<GraphRun>(queue);
   list_->signal(list.started());

@@ -36,7 +36,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 // The bits of all whole lines of kStreams equal parts of the memory, combined, so that every load counts. Prefetches `near`
 // bytes ahead into the first level cache and `far` ahead into the second, unless 0. kStaggered: the parts are whole pages and a
 // fraction of one apart, so that no two enter a page together. kTouching: eight lines of 32 KiB that stay in the first-level cache
-// are loaded for each line of a stream (of all streams where the compiler combines their loads). (kernels/gemv_staggered-inl.h says why both may help.)
+// are loaded for each line of a stream, or of all streams where the compiler combines their loads.
+// (kernels/gemv_staggered-inl.h says why both may help.)
 template <int kStreams, int kNear, int kFar, bool kStaggered = false, bool kTouching = false>
 uint32_t read_streams(const char* data, size_t bytes) {
   const hn::ScalableTag<uint32_t> words;

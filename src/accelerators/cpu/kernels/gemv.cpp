@@ -71,8 +71,8 @@ constexpr int64_t kMostProducts = int64_t{1} << 16;
 // left the second-level cache, and each line that is fetched for results there takes as long as some 35 lines of weights: the
 // hardware prefetcher probably begins a stream for it. One, four and six rows of x by 2,048 columns, two threads: 37.7, 33.5 and
 // 32.7 GB/s with 256 KiB of products, 41.3, 39.9 and 38.0 with spans of 2 MiB (and the loops of gemv_staggered-inl.h for up to
-// four rows); 36.9 and 34.2 for six rows with 1 and 4 MiB. These were bf16 weights of one matrix; fp32
-// weights, two gated matrices alone, seven rows and more, and other processors were not measured.
+// four rows); 36.9 and 34.2 for six rows with 1 and 4 MiB. These were bf16 weights of one matrix; fp32 weights, two gated
+// matrices alone, seven rows and more, and other processors were not measured.
 constexpr int64_t kMostBytesOnGraniteRapids = int64_t{2} << 20;
 
 // ---- the input ----------------------------------------------------------------------------------------------------

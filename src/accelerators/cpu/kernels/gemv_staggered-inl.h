@@ -40,9 +40,9 @@ constexpr Distances kDistancesOfStaggered{2048, 0};
 //
 // A loop reads more where it also loads some 16 to 32 KiB of x again and again, up to 48 GB/s instead of 44 in a loop that only
 // reads; why is not known. The same loads from one line of x, other instructions and less or more of x do not help. GB/s with
-// two threads, one row of x (two rows differ by 0.6 at most), and four rows, which may also go through four streams:
+// two threads, one row of x (two rows differ by 1.2 at most), and four rows, which may also go through four streams:
 //   columns                     896   1,024  1,536  2,048  2,560  3,072  4,096  5,632  8,192
-//   one row at once             40.1  39.2   40.0   37.1   37.0   36.1   34.8   40.1   39.9
+//   one row at once             39.9  39.2   40.0   37.1   37.0   36.1   34.8   40.1   39.9
 //   two rows                    41.2  40.6   38.2   34.7   41.4   41.8   39.8   41.1   40.9
 //   four rows                   36.9  34.3   39.9   39.4   37.8   38.3   37.5   34.6   37.3
 //   four rows of x              38.6  36.5   37.3   38.7   35.9   36.5   36.7   34.6   36.6
